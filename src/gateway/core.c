@@ -11,6 +11,7 @@
 #include "metrics.h"
 #include "provisioner_replicas.h"
 #include "session.h"
+#include "terminals.h"
 
 enum {
     SANDBOX_START_TIMEOUT_MS = 30 * 1000,
@@ -379,12 +380,14 @@ static void
 make_face_context(struct core *core)
 {
     const struct config *config = core->config;
+    core->terminals = terminals_new(core->loop);
     core->face = (struct face_context){
         .sessions = core->sessions,
         .executions = core->executions,
         .specs = core->specs,
         .default_spec = core->default_spec,
         .links = core->links,
+        .terminals = core->terminals,
         .default_timeout_ms = config->max_execution_time_s * 1000,
         .max_timeout_ms = config->max_timeout_s * 1000,
         .max_code_bytes = (size_t)config->max_code_bytes,
@@ -529,6 +532,7 @@ core_fini(struct core *core)
 {
     if (core->sessions)
         sessions_release(core->sessions);
+    terminals_free(core->terminals);
     sessions_free(core->sessions);
     forks_free(core->forks);
     packages_free(core->packages);

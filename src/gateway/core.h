@@ -55,6 +55,7 @@ struct core {
     struct living_sandboxes living;
     struct kernel_context kernel_context;
     struct sessions *sessions;
+    struct terminals *terminals;
     struct face_context face;
     struct kg_error recovery_error;
     struct provisioner_op *takeover; // of what another replica has left, under way

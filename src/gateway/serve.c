@@ -24,6 +24,7 @@
 #include "provisioner_replicas.h"
 #include "replicas.h"
 #include "split.h"
+#include "terminals.h"
 
 enum {
     MAX_HEADER_BYTES = 32 << 10,
@@ -404,6 +405,7 @@ on_drain(void *arg)
     }
     if (gateway->notebook)
         notebook_disconnect(gateway->notebook);
+    terminals_disconnect(gateway->core.terminals);
     core_stop_zygotes(&gateway->core);
     if (gateway->core.config->keep_sandboxes) {
         sessions_release(gateway->core.sessions);

@@ -105,9 +105,9 @@ commands_parse(json_t *event, struct agent_event *ret, struct kg_error *err)
     if (running < 0 || running > MAX || terminals < 0 || terminals > MAX)
         return kg_error_set(err, KG_INTERNAL, 0, "an agent's event has numbers out of range");
     *ret = (struct agent_event){.type = AGENT_COMMANDS,
-                                .commands = {.n_running = (int)running,
-                                             .n_terminals = (int)terminals,
-                                             .working = working != 0}};
+                                .n_commands = (int)running,
+                                .n_terminals = (int)terminals,
+                                .working = working != 0};
     return 0;
 }
 

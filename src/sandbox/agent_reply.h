@@ -5,7 +5,9 @@
 #include <jansson.h>
 
 #include "base.h"
-#include "sandbox.h"
+
+struct sandbox_command_result;
+struct sandbox_command_start;
 
 enum { AGENT_KERNEL_NAME_MAX = 32, AGENT_METHOD_MAX = 32, AGENT_REQUEST_MAX = 20 * 1024 };
 
@@ -31,7 +33,8 @@ struct agent_event {
     // What the sandbox uses now:
     int64_t memory_bytes;
     // What its commands do now:
-    struct sandbox_commands commands;
+    int n_commands, n_terminals; // that run
+    bool working;
     // Code asks for something, or does so no more (then there is only the id):
     int64_t request_id; // at least 1
     char method[AGENT_METHOD_MAX + 1];

@@ -99,7 +99,9 @@ stream_on_data(const void *data, size_t len, void *arg)
         return;
     }
     if (event.type == AGENT_COMMANDS) {
-        sandbox->commands = event.commands;
+        sandbox->commands = (struct sandbox_commands){.n_running = event.n_commands,
+                                                      .n_terminals = event.n_terminals,
+                                                      .working = event.working};
         return;
     }
     if (sandbox->events.on_kernel_exit)

@@ -11,6 +11,7 @@ struct file_links;
 struct kernelspec;
 struct kernelspecs;
 struct sessions;
+struct terminals;
 
 // All borrowed.
 struct face_context {
@@ -19,6 +20,7 @@ struct face_context {
     const struct kernelspecs *specs;
     const struct kernelspec *default_spec; // of requests that name none
     const struct file_links *links;
+    struct terminals *terminals;
     int64_t default_timeout_ms; // of code and commands that name none
     int64_t max_timeout_ms;
     size_t max_code_bytes;

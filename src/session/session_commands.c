@@ -314,8 +314,8 @@ session_command_attend(struct session_command *command)
 }
 
 // What runs without a client, as the sandbox's agent says, keeps its session, but not forever.
-static bool
-works_alone(const struct session *session)
+bool
+session_works_alone(const struct session *session)
 {
     return session->sandbox && sandbox_commands(session->sandbox)->working &&
            clock_mono_ms() - session->used_ms < ALONE_MAX_MS;
@@ -325,8 +325,6 @@ bool
 session_commands_run_now(const struct session *session)
 {
     const struct session_command *command;
-    if (works_alone(session))
-        return true;
     TAILQ_FOREACH(command, &session->commands, link) {
         if (!command->follows)
             return true;

@@ -78,6 +78,12 @@ session_idle_ms(const struct session *session)
 bool
 session_is_busy(const struct session *session)
 {
+    return session_is_awaited(session) || session_works_alone(session);
+}
+
+bool
+session_is_awaited(const struct session *session)
+{
     // An adopted session may be busy until its agent has listed the kernels.
     if (session->state == SESSION_CREATING && session->sandbox)
         return true;

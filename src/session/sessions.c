@@ -307,7 +307,7 @@ sessions_are_busy(const struct sessions *sessions)
 {
     struct session *session;
     TAILQ_FOREACH(session, &sessions->live, link) {
-        if (session_is_busy(session))
+        if (session_is_awaited(session))
             return true;
     }
     return false;

@@ -119,7 +119,7 @@ int64_t sessions_count_of(const struct sessions *sessions, const char *owner);
 json_t *sessions_ids(const struct sessions *sessions, const char *owner);
 // {id: session_describe()} of one owner's sessions, a new reference.
 json_t *sessions_describe(const struct sessions *sessions, const char *owner);
-// Whether anything runs or is queued in any session.
+// Whether anything that a shutdown should wait for runs or is queued in any session.
 bool sessions_are_busy(const struct sessions *sessions);
 // Ends all sessions and the pool. `on_done` fires once, after the last sandbox is gone.
 void sessions_end_all(struct sessions *sessions, const char *reason, loop_fn on_done, void *arg);

@@ -108,8 +108,11 @@ struct session_bucket *session_bucket_of(struct sessions *sessions, const char *
 void session_set_state(struct session *session, enum session_state state);
 // NULL: there is none yet.
 struct kernel *session_find_kernel(const struct session *session, const struct kernelspec *spec);
-// Whether anything runs or is queued: executions, commands, downloads, installations. Reported to
-// clients as is_busy; use session_is_idle() to decide whether to end a session.
+// Whether anything runs or is queued that a shutdown should wait for: executions, commands,
+// downloads, installations.
+bool session_is_awaited(const struct session *session);
+// The same, and what runs alone. Reported to clients as is_busy; use session_is_idle() to decide
+// whether to end a session.
 bool session_is_busy(const struct session *session);
 // Counts as activity, but not as use.
 void session_keep(struct session *session);
@@ -126,7 +129,10 @@ void session_opens_answer(struct session *session);
 
 // ---- Commands, downloads, installations -----------------------------------------------------
 
-// Whether one runs or waits: a client's, or one that is kept.
+// Whether something runs for which no client waits: a command that is kept, a program in a
+// terminal.
+bool session_works_alone(const struct session *session);
+// Whether one runs or waits that its client has not left.
 bool session_commands_run_now(const struct session *session);
 // Whether a client waits for one of the commands: session_command_attend().
 bool session_commands_attended(const struct session *session);

@@ -67,7 +67,7 @@ check_event(const char *text, size_t len)
         return;
     }
     if (event.type == AGENT_COMMANDS) {
-        assert(event.commands.n_running >= 0 && event.commands.n_terminals >= 0);
+        assert(event.n_commands >= 0 && event.n_terminals >= 0);
         return;
     }
     if (event.type == AGENT_MEMORY) {

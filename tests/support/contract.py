@@ -65,7 +65,7 @@ class LineSchema:
 
 def _streams():
     for (method, path), operation in OPERATIONS.items():
-        content = resolve(operation["responses"]["200"]).get("content", {})
+        content = resolve(operation["responses"].get("200", {})).get("content", {})
         if NDJSON in content:
             pattern = re.sub(r"\{\w+\}", "[^/]+", path)
             yield method, re.compile(f"{pattern}"), LineSchema(content[NDJSON]["schema"])

@@ -60,6 +60,9 @@ struct command_body {
 };
 KG_MUST_CHECK int command_body_parse(const struct api_context *context, const json_t *root,
                                      struct command_body *ret, struct kg_error *err);
+// Whether a client may give a command that id; those with a _ first are made.
+KG_MUST_CHECK int command_id_parse(const char *id, struct kg_error *err);
+enum { TERMINAL_COLS = 80, TERMINAL_ROWS = 24 }; // by default
 // The size of a terminal: {"cols", "rows"}. Also of POST …/resize.
 KG_MUST_CHECK int terminal_size_parse(const json_t *size, int *ret_cols, int *ret_rows,
                                       struct kg_error *err);

@@ -261,16 +261,22 @@ take_cwd(const json_t *root, const char **ret, struct kg_error *err)
     return 0;
 }
 
+int
+command_id_parse(const char *id, struct kg_error *err)
+{
+    if (sandbox_command_id_valid(id) && *id != '_')
+        return 0;
+    return kg_error_set(err, KG_INVALID, 0,
+                        "id must be 1 to %d characters: a-z, 0-9 or _, the first not _",
+                        SANDBOX_COMMAND_ID_MAX);
+}
+
 static int
 take_command_id(const json_t *root, const char **ret, struct kg_error *err)
 {
     if (take_string(root, "id", ret, err) < 0)
         return -1;
-    if (*ret && (!sandbox_command_id_valid(*ret) || **ret == '_'))
-        return kg_error_set(err, KG_INVALID, 0,
-                            "id must be 1 to %d characters: a-z, 0-9 or _, the first not _",
-                            SANDBOX_COMMAND_ID_MAX);
-    return 0;
+    return *ret ? command_id_parse(*ret, err) : 0;
 }
 
 static int
@@ -298,11 +304,10 @@ terminal_size_parse(const json_t *size, int *ret_cols, int *ret_rows, struct kg_
 static int
 take_terminal(const json_t *root, struct command_body *body, struct kg_error *err)
 {
-    enum { COLS = 80, ROWS = 24 };
     const json_t *value = member(root, "terminal");
     if (json_is_true(value)) {
-        body->cols = COLS;
-        body->rows = ROWS;
+        body->cols = TERMINAL_COLS;
+        body->rows = TERMINAL_ROWS;
     }
     if (!value || json_is_boolean(value))
         return 0;

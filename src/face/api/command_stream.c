@@ -195,7 +195,7 @@ end_stream(struct command_stream *stream, const struct sandbox_command_result *r
     if (err) {
         KG_AUTO_FREE char *text = kg_asprintf("CommandLost: %s", err->message);
         write_line(stream, json_pack("{s:s, s:s, s:s, s:s, s:[]}", "type", "error", "error", text,
-                                   "ename", "CommandLost", "evalue", err->message, "traceback"));
+                                     "ename", "CommandLost", "evalue", err->message, "traceback"));
     }
     json_t *done = json_pack("{s:s}", "type", "done");
     json_t *end = describe_end(stream, result);

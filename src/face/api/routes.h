@@ -34,6 +34,8 @@
           HTTP_JSON_BODY, session_in_path)                                                         \
     ROUTE(POST, "/api/v1/sessions/{id}/commands/{command}/resize", handle_command_resize,          \
           HTTP_JSON_BODY, session_in_path)                                                         \
+    ROUTE(GET, "/api/v1/sessions/{id}/terminal", handle_terminal,                                  \
+          HTTP_STARTS_WORK | HTTP_KEY_IN_QUERY, session_in_path)                                   \
     ROUTE(POST, "/api/v1/sessions/{id}/touch", handle_session_touch, 0, session_in_path)           \
     ROUTE(POST, "/api/v1/sessions/{id}/packages", handle_packages_install,                         \
           HTTP_STARTS_WORK | HTTP_JSON_BODY, session_in_path)                                      \
