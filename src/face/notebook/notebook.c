@@ -102,6 +102,12 @@ static const struct http_concern of_new_session[] = {
     {.kind = HTTP_CONCERNS_ENTRY, .part = HTTP_IN_BODY, .name = "path", .member = "path"},
     {.kind = HTTP_CONCERNS_SESSION, .part = HTTP_IN_BODY, .name = "id", .within = "/kernel"},
     {0}};
+static const struct http_concern of_terminal[] = {
+    {.kind = HTTP_CONCERNS_ASKED, .ask = notebook_terminal_ask}, {0}};
+static const struct http_concern of_new_terminal[] = {
+    {.kind = HTTP_CONCERNS_SESSION, .part = HTTP_IN_BODY, .name = "session_id"},
+    {.kind = HTTP_CONCERNS_SESSION, .part = HTTP_IN_BODY, .name = "kernel_id"},
+    {0}};
 static const struct http_concern of_all[] = {{.kind = HTTP_CONCERNS_ALL}, {0}};
 
 static const struct http_route routes[] = {
@@ -126,6 +132,14 @@ static const struct http_route routes[] = {
     {HTTP_PATCH, "/api/sessions/{id}", handle_notebook_session_change,
      HTTP_TOKEN_KEY | HTTP_STARTS_WORK | HTTP_JSON_BODY, of_session},
     {HTTP_DELETE, "/api/sessions/{id}", handle_notebook_session_delete, HTTP_TOKEN_KEY, of_session},
+    {HTTP_GET, "/api/terminals", handle_notebook_terminal_list, HTTP_TOKEN_KEY, of_all},
+    {HTTP_POST, "/api/terminals", handle_notebook_terminal_start,
+     HTTP_TOKEN_KEY | HTTP_STARTS_WORK | HTTP_JSON_BODY, of_new_terminal},
+    {HTTP_GET, "/api/terminals/{name}", handle_notebook_terminal_show, HTTP_TOKEN_KEY, of_terminal},
+    {HTTP_DELETE, "/api/terminals/{name}", handle_notebook_terminal_delete, HTTP_TOKEN_KEY,
+     of_terminal},
+    {HTTP_GET, "/terminals/websocket/{name}", handle_notebook_terminal_connect,
+     HTTP_TOKEN_KEY | HTTP_STARTS_WORK, of_terminal},
     {HTTP_GET, "/api/contents", handle_contents_show_root, HTTP_TOKEN_KEY, of_all},
     {HTTP_POST, "/api/contents", handle_contents_post_root, HTTP_TOKEN_KEY | HTTP_JSON_BODY, NULL},
     {HTTP_GET, "/api/contents/{path...}", handle_contents_show, HTTP_TOKEN_KEY, of_file},

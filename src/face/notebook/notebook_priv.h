@@ -3,6 +3,7 @@
 //
 //     notebook.c            the face, its routes, what they say of the server
 //     contents.c            /api/contents, on contents_priv.h
+//     notebook_terminals.c  /api/terminals, on terminado.c
 //     notebook_sessions.c   /api/sessions, on session_records.c
 //     notebook_kernels.c    /api/kernels
 //     kernel_channels.c     /api/kernels/{id}/channels: who may connect, and when
@@ -220,6 +221,15 @@ void handle_notebook_session_create(struct http_request *request, void *arg);
 void handle_notebook_session_show(struct http_request *request, void *arg);
 void handle_notebook_session_change(struct http_request *request, void *arg);
 void handle_notebook_session_delete(struct http_request *request, void *arg);
+
+void handle_notebook_terminal_list(struct http_request *request, void *arg);
+void handle_notebook_terminal_start(struct http_request *request, void *arg);
+void handle_notebook_terminal_show(struct http_request *request, void *arg);
+void handle_notebook_terminal_delete(struct http_request *request, void *arg);
+void handle_notebook_terminal_connect(struct http_request *request, void *arg);
+// What a request about one terminal concerns: see struct http_concern.
+void notebook_terminal_ask(struct http_request *request, struct http_concern *ret, char **ret_name,
+                           void *arg);
 
 void handle_contents_show_root(struct http_request *request, void *arg);
 void handle_contents_post_root(struct http_request *request, void *arg);
