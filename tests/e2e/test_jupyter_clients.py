@@ -69,7 +69,7 @@ def test_clients_with_a_key(gateway_with_key, tmp_path, client):
     run_client([sys.executable, CLIENTS / f"run_{client}.py"], gateway_with_key, tmp_path)
 
 
-@pytest.mark.parametrize("part", ["kernels", "sessions"])
+@pytest.mark.parametrize("part", ["kernels", "sessions", "terminals"])
 def test_jupyterlab_services(gateway_with_key, tmp_path, part):
     """JupyterLab's own client, from npm."""
     run_client([NODE, CLIENTS / f"{part}.mjs"], gateway_with_key, tmp_path)

@@ -6,6 +6,8 @@ import { pathToFileURL } from "node:url";
 
 const require = createRequire(pathToFileURL(process.env.KG_NODE_ROOT + "/"));
 const services = require("@jupyterlab/services");
+// What a page of JupyterLab's has from its server.
+require("@jupyterlab/coreutils").PageConfig.setOption("terminalsAvailable", "true");
 
 export async function connect() {
   const sockets = [];
@@ -25,5 +27,6 @@ export async function connect() {
   const specs = new services.KernelSpecManager({ serverSettings });
   await Promise.all([kernels.ready, specs.ready]);
   const sessions = () => new services.SessionManager({ kernelManager: kernels, serverSettings });
-  return { kernels, specs, sessions, sockets };
+  const terminals = new services.TerminalManager({ serverSettings });
+  return { kernels, specs, sessions, sockets, terminals };
 }
