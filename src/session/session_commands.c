@@ -271,7 +271,9 @@ session_command_join(struct session *session, const char *id, bool holds,
 struct sandbox *
 session_commands_sandbox(struct session *session, struct kg_error *err)
 {
-    if (session->state != SESSION_READY) {
+    // That of an earlier gateway can be used before its kernels are known.
+    bool can_be_used = session->sandbox && sandbox_state(session->sandbox) == SANDBOX_CLAIMED;
+    if (session->state == SESSION_ENDING || !can_be_used) {
         (void)kg_error_set(err, KG_SESSION_BUSY, 0, "the session is still being created");
         return NULL;
     }

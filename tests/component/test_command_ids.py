@@ -2,68 +2,16 @@
 """Commands with ids: they outlive their clients, are listed, joined, fed, signalled, and have terminals."""
 
 import base64
-import contextlib
 import json
 
 import pytest
-from kernelgate import Lines, wait_for
-from session_commands import Commands
+from kernelgate import wait_for
+from session_commands import Commands, Known, start
 
 
 @pytest.fixture
 def command(gateway, session):
     return Commands(gateway, session)
-
-
-class Known:
-    """One command by its id."""
-
-    def __init__(self, commands, name):
-        self.client, self.name = commands.client, name
-        self.url = f"{commands.url}/{name}"
-
-    def show(self):
-        response = self.client.get(self.url)
-        assert response.status_code == 200, response.text
-        return response.json()
-
-    def post(self, what, status=200, **request):
-        response = self.client.post(f"{self.url}/{what}", **request)
-        assert response.status_code == status, response.text
-        return response.json()
-
-    def give(self, data, status=200, **params):
-        return self.post("input", status, content=data, params=params)
-
-    def signal(self, name, status=200):
-        return self.post("signal", status, json={"signal": name})
-
-    @contextlib.contextmanager
-    def joined(self):
-        """An iterator over its lines."""
-        with self.client.stream("GET", f"{self.url}/output") as response:
-            assert response.status_code == 200, response.read()
-            assert response.headers["x-command-id"] == self.name
-            yield map(json.loads, response.iter_lines())
-
-    def output(self):
-        """All its lines, when it has ended."""
-        with self.joined() as lines:
-            return list(lines)
-
-    def ended(self):
-        return wait_for(lambda: not self.show()["running"])
-
-
-def start(commands, command=None, name=None, **fields):
-    """Starts one in the background."""
-    body = {"command": command, "id": name, "background": True, **fields}
-    response = commands.client.post(commands.url, json=body)
-    assert response.status_code == 201, response.text
-    answer = response.json()
-    assert answer["pid"] > 1 and response.headers["x-command-id"] == answer["command_id"]
-    assert name in (None, answer["command_id"])
-    return Known(commands, answer["command_id"])
 
 
 def text_of(lines, kind):

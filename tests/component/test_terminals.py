@@ -3,63 +3,17 @@
 
 import contextlib
 import hashlib
-import json
 
 import pytest
-import websockets.sync.client
+import websockets
 from kernelgate import wait_for
 from session_commands import Commands
+from terminal_wire import check_job_control, terminal
 
 
 @pytest.fixture
 def command(gateway, session):
     return Commands(gateway, session)
-
-
-class Screen:
-    """A client of one terminal: what it was told, and what it was shown."""
-
-    def __init__(self, socket):
-        self.socket = socket
-        self.told, self.shown = [], bytearray()
-
-    def read(self, timeout=20):
-        message = self.socket.recv(timeout)
-        if isinstance(message, bytes):
-            self.shown += message
-        else:
-            self.told.append(json.loads(message))
-        return message
-
-    def until(self, wanted):
-        """Reads until it is shown, and forgets what came before."""
-        seen = 0
-        while (at := self.shown.find(wanted, max(0, seen - len(wanted)))) < 0:
-            seen = len(self.shown)
-            self.read()
-        before, self.shown = self.shown[:at], self.shown[at + len(wanted) :]
-        return bytes(before)
-
-    def until_told(self, name):
-        while not (self.told and name in self.told[-1]):
-            self.read()
-        return self.told[-1][name]
-
-    def type(self, text):
-        self.socket.send(text.encode() if isinstance(text, str) else text)
-
-    def resize(self, cols, rows):
-        self.socket.send(json.dumps({"resize": [cols, rows]}))
-
-
-@contextlib.contextmanager
-def terminal(gateway, session, **query):
-    query = "&".join(f"{name}={value}" for name, value in query.items())
-    url = gateway.url.replace("http", "ws", 1) + f"/api/v1/sessions/{session}/terminal?{query}"
-    with websockets.sync.client.connect(url, max_size=None, ping_interval=None) as socket:
-        screen = Screen(socket)
-        screen.until_told("command_id")
-        yield screen
 
 
 def test_a_shell(gateway, session):
@@ -79,18 +33,7 @@ def test_a_shell(gateway, session):
 
 def test_job_control(gateway, session):
     with terminal(gateway, session) as screen:
-        # A word that bash has echoed is not yet said by the program that is in the foreground.
-        screen.type("bash -c 'echo o''n; exec sleep 1000'\n")
-        screen.until(b"on\r\n")
-        screen.type("\x1a")
-        screen.until(b"Stopped")
-        screen.type("bg; jobs -p | wc -l; fg\n")
-        screen.until(b"\r\n1\r\n")
-        screen.until(b"sleep 1000")
-        screen.type("\x03")
-        screen.until(b"^C")
-        screen.type("echo $((6*7))\n")
-        screen.until(b"42\r\n")
+        check_job_control(screen)
 
 
 def test_a_client_that_comes_back(gateway, session, command):

@@ -35,6 +35,8 @@ from replicas import (
     pods,
     wait_until_known,
 )
+from session_commands import Commands, Known, start
+from terminal_wire import terminal
 
 pytestmark = pytest.mark.only("kubernetes", "replicas are gateways of a cluster")
 
@@ -371,6 +373,27 @@ def test_the_old_sse_transport(shared_pair):
         sent = second.client.post(endpoint, json=mcp_wire.initialize("2024-11-05"))
         assert sent.status_code == 202, sent.text
         assert json.loads(next(events)["data"])["result"]["protocolVersion"] == "2024-11-05"
+
+
+def test_commands_and_terminals(shared_pair):
+    first, second = shared_pair
+    first.create_session(session_id="shared")
+    started = start(Commands(first, "shared"), "read x; echo got $x", "work", stdin=True)
+    known = Known(Commands(second, "shared"), started.name)
+    assert known.show()["running"]
+    with known.joined() as lines, terminal(second, "shared", id="main") as screen:
+        known.give("42\n")
+        assert {"type": "stdout", "text": "got 42\n"} in list(lines)
+        screen.type("echo $((6*7))\n")
+        screen.until(b"42\r\n")
+        with terminal(first, "shared", id="main") as other:
+            other.until(b"42\r\n")
+            other.type("exit 3\n")
+            assert screen.until_told("exit_code") == other.until_told("exit_code") == 3
+    name = second.client.post("/api/terminals", json={"session_id": "shared"}).json()["name"]
+    for gateway in (first, second):
+        assert [each["name"] for each in gateway.client.get("/api/terminals").json()] == [name]
+    assert second.client.delete(f"/api/terminals/{name}").status_code == 204
 
 
 def test_kernels_of_jupyters_api(start_replica):

@@ -42,12 +42,14 @@ await one.until("hello\r\n");
 one.resize(40, 100);
 one.type("stty size\n");
 await one.until("40 100\r\n");
-one.type("bash -c 'echo o''n; exec sleep 1000'\n");
-await one.until("on\r\n");
+// What the shell has echoed does not say that the program is in the foreground.
+one.type("bash -c 'trap \"echo c$((1))\" CONT; echo b$((1)); while :; do sleep 0.1; done'\n");
+await one.until("b1\r\n");
 one.type("\x1a");
 await one.until("Stopped");
+await one.until("$ ");
 one.type("fg\n");
-await one.until("sleep 1000");
+await one.until("c1\r\n");
 one.type("\x03");
 await one.until("^C");
 

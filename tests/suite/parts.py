@@ -137,7 +137,7 @@ NODE = "make_node_environment; make_jupyter_environment"
 CHROMIUM = "install_packages chromium; make_browser_environment"
 CLUSTER = tests(
     "e2e",
-    "kubernetes deployment cluster_faults replicas replica_races execute sessions commands files"
+    "kubernetes deployment cluster_faults replicas replica_races execute sessions commands files terminals"
     " packages pool recovery failures isolation egress mcp_cluster",
 )
 UNDER_VALGRIND = (
@@ -164,7 +164,7 @@ PARTS = (
     ),
     Part(
         "docker", "what the Docker Engine does differently, on an engine of its own",
-        Pytest(tests("e2e", "docker inodes isolation recovery"), engine(KERNELGATE_PROVISIONER="docker")),
+        Pytest(tests("e2e", "docker inodes isolation recovery terminals"), engine(KERNELGATE_PROVISIONER="docker")),
         f"{BASE}; {NODE}; install_docker; as_root {VENV} tests/support/dockerd.py",
         DOCKER, ("docker.io", "docker-cli"), by_default=True,
     ),
@@ -186,7 +186,7 @@ PARTS = (
     ),
     Part(
         "runsc", "core and isolation with runsc (gVisor), where the distribution has it",
-        Pytest(tests("e2e", "commands execute files isolation runsc"), engine(KERNELGATE_OCI_RUNTIME="runsc")),
+        Pytest(tests("e2e", "commands execute files isolation runsc terminals"), engine(KERNELGATE_OCI_RUNTIME="runsc")),
         f"{BASE}; apt-cache show runsc >/dev/null || exit {UNAVAILABLE}; install_packages runsc", E2E, ("runsc",), wide=True,
     ),
     Part(
