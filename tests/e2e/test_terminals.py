@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Terminals and commands that live on in real containers: programs that draw, and a gateway that starts again."""
 
+import contextlib
+
 import pytest
+import websockets
 from kernelgate import wait_for
 from session_commands import Commands, Known, start
 from terminal_wire import check_job_control, terminal
@@ -47,6 +50,33 @@ def test_top(gateway, session, command):
 def test_job_control(gateway, session):
     with terminal(gateway, session) as screen:
         check_job_control(screen)
+
+
+def test_one_terminal_too_many(gateway, session):
+    """It is refused with a reason, and the others go on. With `oci` the sandbox has 16 (docs/security.md)."""
+    with contextlib.ExitStack() as stack:
+        screens = []
+        with pytest.raises(websockets.InvalidStatus) as refused:
+            while len(screens) < 65:
+                screens.append(stack.enter_context(terminal(gateway, session)))
+        assert refused.value.response.status_code == 429
+        assert b"terminal" in refused.value.response.body
+        assert 8 <= len(screens) <= 64
+        for screen in screens:
+            screen.type("echo $((6*7))\n")
+        for screen in screens:
+            screen.until(b"42\r\n")
+        screens[0].type("exit\n")
+        screens[0].until_told("exit_code")
+        wait_for(lambda: can_open(gateway, session))
+
+
+def can_open(gateway, session):
+    try:
+        with terminal(gateway, session):
+            return True
+    except websockets.InvalidStatus:
+        return False
 
 
 def test_processes_of_a_terminal_end_with_it(command):

@@ -147,6 +147,11 @@ extern const struct sandbox_command_events command_stream_events;
 // The command that was started or joined with them; the stream cancels it when the client leaves.
 void command_stream_take(struct command_stream *stream, struct session_command *command);
 
+// ---- Terminals (terminal.c) ------------------------------------------------------------------
+
+// How their clients speak: bytes, and {"resize": [cols, rows]}.
+extern const struct terminal_dialect api_terminal_dialect; // terminals.h
+
 // ---- Executing (execute.c) ------------------------------------------------------------------
 
 // Borrows the execution; to keep it, takes a reference or subscribes.

@@ -85,7 +85,7 @@ dialect_write_end(struct websocket *ws, const struct sandbox_command_result *res
     write_json(ws, end);
 }
 
-static const struct terminal_dialect dialect = {
+const struct terminal_dialect api_terminal_dialect = {
     .read = dialect_read,
     .write_start = dialect_write_start,
     .write_output = dialect_write_output,
@@ -128,7 +128,7 @@ handle_terminal(struct http_request *request, void *arg)
     struct kg_error err = {0};
     struct terminal_wish wish = {.cols = TERMINAL_COLS,
                                  .rows = TERMINAL_ROWS,
-                                 .dialect = &dialect,
+                                 .dialect = &api_terminal_dialect,
                                  .fail = http_reply_error};
     if (!websocket_is_asked(request))
         return;
