@@ -81,7 +81,7 @@ static void
 add_headers(const struct command_stream *stream)
 {
     http_reply_header(stream->request, "X-Session-Id", stream->session_id);
-    if (*stream->id)
+    if (stream->starts_with_line)
         http_reply_header(stream->request, "X-Command-Id", stream->id);
 }
 

@@ -130,10 +130,8 @@ handle_terminal(struct http_request *request, void *arg)
                                  .rows = TERMINAL_ROWS,
                                  .dialect = &api_terminal_dialect,
                                  .fail = http_reply_error};
-    if (!websocket_is_asked(request))
-        return;
     wish.session = api_find_session(request, context);
-    if (!wish.session)
+    if (!wish.session || !websocket_is_asked(request))
         return;
     if (read_wish(request, &wish, &err) < 0)
         http_reply_error(request, &err);
