@@ -20,7 +20,7 @@ enum {
     TERM_GRACE_MS = 1500, // from SIGTERM to SIGKILL
     KILL_STEP_MS = 2,
     FREEZE_STEPS = 50,   // after which what could not be stopped is killed as it is
-    GIVE_UP_MS = 5000,   // of killing: then whoever waits is told
+    GIVE_UP_MS = 5000,   // after which a process that cannot be killed is given up
     EXIT_SIGNALLED = 128 // as a shell tells it
 };
 

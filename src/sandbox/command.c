@@ -18,7 +18,8 @@ struct sandbox_command {
     struct loop_timer *overdue;
     int64_t timeout_ms; // 0: none
     bool paused;
-    bool terminal;   // as the agent says of it
+    bool terminal;
+    bool joins;      // one whose kind only the agent knows; else it is as it was asked for
     size_t max_text; // limit of what an agent may send; 0: none
     size_t n_text;
 };
@@ -67,7 +68,10 @@ command_on_head(const json_t *head, void *arg)
     struct sandbox_command_start start;
     struct kg_error err = {0};
 
-    if (agent_command_start_parse(head, &start, &err) != 0) {
+    int result = agent_command_start_parse(head, &start, &err);
+    if (result == 0 && !command->joins && start.terminal != command->terminal)
+        result = kg_error_set(&err, KG_INTERNAL, 0, "the agent starts another kind of command");
+    if (result != 0) {
         command_finish(command, NULL, &err);
         return;
     }
@@ -182,6 +186,7 @@ sandbox_command_start(struct sandbox *sandbox, const struct sandbox_command_spec
         command_new(sandbox, "commands.run", params, events, arg, err);
     if (!command)
         return NULL;
+    command->terminal = spec->cols > 0;
     command->max_text = spec->max_output_bytes * TEXT_FACTOR;
     command->timeout_ms = spec->timeout_ms;
     return command;
@@ -193,5 +198,9 @@ sandbox_command_join(struct sandbox *sandbox, const char *id, bool holds,
 {
     json_auto_t *params = json_pack("{s:s, s:b}", "id", id, "hold", (int)holds);
 
-    return command_new(sandbox, "commands.join", params, events, arg, err);
+    struct sandbox_command *command =
+        command_new(sandbox, "commands.join", params, events, arg, err);
+    if (command)
+        command->joins = true;
+    return command;
 }

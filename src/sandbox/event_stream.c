@@ -99,7 +99,7 @@ stream_on_data(const void *data, size_t len, void *arg)
         return;
     }
     if (event.type == AGENT_COMMANDS) {
-        sandbox->commands = (struct sandbox_commands){.n_running = event.n_commands,
+        sandbox->activity = (struct sandbox_activity){.n_running = event.n_commands,
                                                       .n_terminals = event.n_terminals,
                                                       .working = event.working};
         return;

@@ -517,10 +517,10 @@ sandbox_is_lost(const struct sandbox *sandbox)
     return sandbox->lost;
 }
 
-const struct sandbox_commands *
-sandbox_commands(const struct sandbox *sandbox)
+const struct sandbox_activity *
+sandbox_activity(const struct sandbox *sandbox)
 {
-    return &sandbox->commands;
+    return &sandbox->activity;
 }
 
 int64_t

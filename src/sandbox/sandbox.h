@@ -286,12 +286,12 @@ void sandbox_command_cancel(struct sandbox_command *command);
 void sandbox_command_pause(struct sandbox_command *command, bool paused);
 
 // What the sandbox's commands do, as its agent last reported (untrusted; within some seconds).
-struct sandbox_commands {
+struct sandbox_activity {
     int n_running; // without terminals
     int n_terminals;
     bool working; // one of them runs, or something in a terminal's foreground does
 };
-const struct sandbox_commands *sandbox_commands(const struct sandbox *sandbox);
+const struct sandbox_activity *sandbox_activity(const struct sandbox *sandbox);
 
 // ---- Calls about commands (command_calls.c) -------------------------------------------------
 

@@ -29,8 +29,8 @@ struct sandbox {
     bool answered;   // the agent has answered
     char *looked_by; // sandbox_note_look(); NULL: nobody yet
     int64_t looked_us;
-    int64_t memory_bytes; // as the agent last reported; -1: it has not
-    struct sandbox_commands commands;
+    int64_t memory_bytes;             // as the agent last reported; -1: it has not
+    struct sandbox_activity activity; // as the agent last reported
     struct door *door;
     struct egress_user *egress; // or NULL
     TAILQ_HEAD(, sandbox_call) calls;

@@ -239,6 +239,8 @@ session_command_start(struct session *session, const struct sandbox_command_spec
 {
     struct session_command *command = command_new(session, events, arg);
     command->follows = spec->keep;
+    if (spec->keep)
+        metric_add(METRIC_COMMANDS, 1, "kept");
     if (session->state != SESSION_READY) {
         keep(command, spec);
     } else if (commands_run(command, spec, err) < 0) {
@@ -319,7 +321,7 @@ session_command_attend(struct session_command *command)
 bool
 session_works_alone(const struct session *session)
 {
-    return session->sandbox && sandbox_commands(session->sandbox)->working &&
+    return session->sandbox && sandbox_activity(session->sandbox)->working &&
            clock_mono_ms() - session->used_ms < ALONE_MAX_MS;
 }
 

@@ -100,7 +100,10 @@ static void
 client_on_missed(int64_t bytes, void *arg)
 {
     struct terminal_client *client = arg;
-    client->dialect->write_missed(client->ws, bytes);
+    if (client->skips)
+        client->skipped += bytes;
+    else
+        client->dialect->write_missed(client->ws, bytes);
 }
 
 static void
@@ -174,6 +177,8 @@ terminal_client_join(struct terminal_client *client)
     struct kg_error err = {0};
     client->command =
         session_command_join(client->session, client->id, true, &events, client, &err);
-    if (!client->command)
+    if (client->command)
+        session_command_attend(client->command);
+    else
         client->fail(client->request, &err);
 }

@@ -139,6 +139,13 @@ websocket_write(struct websocket *ws, const void *data, size_t len)
 }
 
 void
+websocket_write_text(struct websocket *ws, const char *text)
+{
+    websocket_begin(ws, true, strlen(text));
+    websocket_write(ws, text, strlen(text));
+}
+
+void
 websocket_write_shared(struct websocket *ws, const void *data, size_t len, loop_fn release,
                        void *arg)
 {

@@ -61,6 +61,8 @@ size_t websocket_backlog(const struct websocket *ws);
 // Begins a message of `len` bytes, which the following writes make up.
 void websocket_begin(struct websocket *ws, bool is_text, size_t len);
 void websocket_write(struct websocket *ws, const void *data, size_t len);
+// A whole message of text, which ends with a NUL.
+void websocket_write_text(struct websocket *ws, const char *text);
 // See http_stream_write_shared().
 void websocket_write_shared(struct websocket *ws, const void *data, size_t len, loop_fn release,
                             void *arg);

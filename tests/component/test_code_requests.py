@@ -8,6 +8,8 @@ import time
 import python_packages
 import pytest
 from kernelgate import wait_for
+from session_commands import Commands, Known
+from terminal_wire import terminal
 from web import Index
 
 CLIENT = """
@@ -163,6 +165,28 @@ if os.fork() == 0:
     path = f"/api/v1/sessions/{session}/files/later.txt"
     wait_for(lambda: gateway.client.get(path).status_code == 200)
     assert "while a cell or a command of the session runs" in gateway.client.get(path).text
+
+
+def test_a_command_that_lives_on(gateway, session):
+    """It may install while a client follows it, and not alone; so may what is typed into a terminal."""
+    script = CLIENT + "input(); print(told(dial(request('kgone'))), flush=True); open('asked', 'w')\n" * 2
+    body = {
+        "command": "exec /usr/bin/python3 -c \"$SCRIPT\"",
+        "env": {"SCRIPT": script},
+        "stdin": True,
+        "background": True,
+    }
+    url = f"/api/v1/sessions/{session}/commands"
+    known = Known(Commands(gateway, session), gateway.client.post(url, json=body).json()["command_id"])
+    known.give("\n")
+    asked = f"/api/v1/sessions/{session}/files/asked"
+    wait_for(lambda: gateway.client.get(asked).status_code == 200)
+    with terminal(gateway, session, id=known.name) as screen:
+        refused = b"while a cell or a command of the session runs"
+        screen.until(refused)
+        screen.until(b"\n")  # which it got before this client came
+        screen.type("\n")
+        assert refused not in screen.until(b"\n")
 
 
 def test_the_session_ends_meanwhile(gateway, index):

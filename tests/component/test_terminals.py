@@ -134,6 +134,8 @@ def test_what_is_refused(gateway, session, command):
     ):
         response = gateway.client.get(f"{url}?{query}", headers=headers)
         assert response.status_code == 400 and detail in response.json()["detail"]
+    response = gateway.client.get(f"{url}?id=_1", headers=headers)  # of none that was made
+    assert (response.status_code, response.json()["code"]) == (404, "not_found")
     response = gateway.client.get("/api/v1/sessions/none/terminal", headers=headers)
     assert response.json()["code"] == "session_not_found"
 

@@ -24,7 +24,7 @@ def test_vi(gateway, session, command):
     needs(command, "vi")
     with terminal(gateway, session, cols=90, rows=30) as screen:
         screen.type("vi -u NONE a\n")
-        screen.until(b"[New File]")
+        screen.until(b"[New")
         screen.type("ihello")
         screen.until(b"hello")
         screen.resize(100, 40)

@@ -159,7 +159,8 @@ PARTS = (
     ),
     Part(
         "e2e", "end to end: real kernels in real containers, by runc",
-        Pytest(("tests/e2e", "-m", "not seldom")), f"{BASE}; {NODE}", E2E,
+        Pytest(("tests/e2e", "-m", "not seldom")), f"{BASE}; {NODE}; install_packages vim-tiny procps", E2E,
+        ("vim-tiny", "procps"),
         by_default=True, wide=True, at_a_time=WORKERS + 1,
     ),
     Part(

@@ -30,13 +30,14 @@ struct fake_script {
     bool mute;         // kernels do not answer kernel_info_request
     bool hold_changes; // what has changed is answered by fake_sandboxes_release() only
     bool refuse_changes;
-    bool flood;           // the answer of a streamed call has no end
-    size_t disk_bytes;    // files of at most so many bytes can be written; 0: none
-    bool hold_writes;     // files are written by fake_sandboxes_release() only
-    bool hold_answers;    // answers to requests of code arrive by fake_sandboxes_release() only
-    bool code_gone;       // nobody waits for them
-    const char *changes;  // what agents say has changed, as JSON; NULL: nothing
-    const char *log_tail; // what agents say that a process wrote
+    bool flood;          // the answer of a streamed call has no end
+    size_t disk_bytes;   // files of at most so many bytes can be written; 0: none
+    bool hold_writes;    // files are written by fake_sandboxes_release() only
+    bool hold_answers;   // answers to requests of code arrive by fake_sandboxes_release() only
+    bool code_gone;      // nobody waits for them
+    const char *changes; // what agents say has changed, as JSON; NULL: nothing
+    struct sandbox_activity activity; // what sandbox_activity() says
+    const char *log_tail;             // what agents say that a process wrote
 };
 extern struct fake_script fake_script;
 

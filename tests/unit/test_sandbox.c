@@ -985,6 +985,53 @@ test_command(void **state)
     run_fini(&run);
 }
 
+// An agent that says what it likes of a command: in a terminal, though none was asked for.
+static void
+liar_on_frame(const struct frame *frame, void *arg)
+{
+    static const char head[] = "{\"id\":\"a\",\"pid\":1,\"terminal\":true,\"running\":true}";
+    static const char output[] = "\3bytes";
+    struct wire **liar = arg;
+
+    assert_int_equal(frame->kind, FRAME_REQUEST);
+    wire_send(*liar, FRAME_HEAD, head, strlen(head));
+    wire_send(*liar, FRAME_DATA, output, strlen(output));
+}
+
+static void
+liar_on_end(const struct kg_error *err, void *arg)
+{
+    struct wire **liar = arg;
+    (void)err;
+    wire_free(KG_STEAL(*liar));
+}
+
+static void
+test_command_of_another_kind(void **state)
+{
+    static const struct wire_events liar_events = {.on_frame = liar_on_frame,
+                                                   .on_end = liar_on_end};
+    static const struct wire_events idle_events = {.on_frame = liar_on_frame,
+                                                   .on_end = liar_on_end};
+    struct fixture *f = *state;
+    struct run run = {0};
+    struct wire *liar;
+    int fds[2];
+
+    create_ready(f);
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, fds), 0);
+    liar = wire_new(f->loop, fds[1], RPC_AGENT, &liar_events, &liar);
+    wire_free(f->sandbox->idle_wire); // the next call goes over the liar's link
+    f->sandbox->idle_wire = wire_new(f->loop, fds[0], RPC_GATEWAY, &idle_events, NULL);
+    start_run(f, &run, "true", PATIENCE_MS);
+    LET_TIME_RUN_UNTIL(f, run.n_ends == 1);
+    assert_int_equal(run.err.code, KG_INTERNAL);
+    assert_int_equal(run.n_started, 0);
+    assert_int_equal(run.out.len, 0);
+    LET_TIME_RUN_UNTIL(f, !liar);
+    run_fini(&run);
+}
+
 // ---- Streamed calls and changes -------------------------------------------------------------
 
 struct stream_reader {
@@ -1708,6 +1755,7 @@ main(void)
         cmocka_unit_test_setup_teardown(test_lost_claim, setup, teardown),
         ON_BOTH_DOORS(test_kernel),
         ON_BOTH_DOORS(test_command),
+        ON_BOTH_DOORS(test_command_of_another_kind),
         ON_BOTH_DOORS(test_streams),
         ON_BOTH_DOORS(test_a_stream_ends_with_its_sandbox),
         ON_BOTH_DOORS(test_bodies),

@@ -288,6 +288,31 @@ test_expiry(void **state)
     RUN_UNTIL(f, fake_sandboxes_count() == 0);
 }
 
+// What runs without a client keeps its session, but for a day only, and no shutdown waits for it.
+static void
+test_what_runs_alone(void **state)
+{
+    struct fixture *f = *state;
+    struct opener alone = {0}, again = {0};
+    open_for_a_second(f, &alone, "alone");
+    fake_script.activity = (struct sandbox_activity){.n_running = 1, .working = true};
+    assert_false(sessions_are_busy(f->sessions));
+    assert_false(session_is_idle(alone.session));
+    virtual_clock_advance(f->loop, 24 * 3600 * 1000 - 1000);
+    assert_non_null(sessions_find(f->sessions, "me", "alone", NULL));
+    virtual_clock_advance(f->loop, 3 * 1000);
+    assert_null(sessions_find(f->sessions, "me", "alone", NULL));
+
+    // Nor does it keep the session once it has ended.
+    open_for_a_second(f, &again, "again");
+    virtual_clock_advance(f->loop, 10 * 1000);
+    assert_non_null(sessions_find(f->sessions, "me", "again", NULL));
+    fake_script.activity = (struct sandbox_activity){.n_terminals = 1};
+    virtual_clock_advance(f->loop, 2 * 1000);
+    assert_null(sessions_find(f->sessions, "me", "again", NULL));
+    RUN_UNTIL(f, fake_sandboxes_count() == 0);
+}
+
 // ---- Callbacks that change the session they are called for -----------------------------------
 
 static void
@@ -373,6 +398,7 @@ test_session_end(void)
         TEST(test_end_while_opening),
         TEST(test_release_leaves_nothing_behind),
         TEST(test_expiry),
+        TEST(test_what_runs_alone),
         TEST(test_an_answer_cancels_the_next_open),
         TEST(test_a_failure_cancels_the_next_open),
         TEST(test_an_answer_ends_the_session),

@@ -63,13 +63,13 @@ call_of_path(struct http_request *request, const struct api_context *context, st
                    : NULL;
 }
 
-// After the start of the call: waits for it, or answers the error.
+// The last that a handler does: waits for its call, or answers why there is none.
 static void
-command_call_wait(struct command_call *self, struct sandbox_call *call, const struct kg_error *err)
+command_call_wait(struct http_request *request, const struct command_call *self,
+                  const struct kg_error *err)
 {
-    self->call = call;
-    if (!call)
-        http_reply_error(self->request, err);
+    if (!self || !self->call)
+        http_reply_error(request, err);
 }
 
 // ---- Looking --------------------------------------------------------------------------------
@@ -97,19 +97,27 @@ describe_command(const json_t *info)
     return ret;
 }
 
+// The list in the result, a new reference; NULL: the error was answered.
+static json_t *
+take_list(struct command_call *self, const json_t *result, const struct kg_error *err)
+{
+    struct kg_error why = {0};
+    self->call = NULL;
+    json_t *list = result ? sandbox_command_list_parse(result, &why) : NULL;
+    if (!list)
+        http_reply_error(self->request, result ? &why : err);
+    return list;
+}
+
 static void
 list_on_result(const json_t *result, const struct kg_error *err, void *arg)
 {
     struct command_call *self = arg;
-    struct kg_error why = {0};
     const json_t *info;
     size_t i;
-    self->call = NULL;
-    json_auto_t *list = result ? sandbox_command_list_parse(result, &why) : NULL;
-    if (!list) {
-        http_reply_error(self->request, result ? &why : err);
+    json_auto_t *list = take_list(self, result, err);
+    if (!list)
         return;
-    }
     json_t *commands = json_array();
     json_array_foreach(list, i, info)
         json_array_append_new(commands, describe_command(info));
@@ -120,35 +128,31 @@ void
 handle_command_list(struct http_request *request, void *arg)
 {
     struct kg_error err = {0};
-    struct session *session = api_find_session(request, arg);
-    if (!session)
-        return;
-    struct command_call *self = command_call_new(request, session, NULL, &err);
+    struct session *session = api_session(request, arg, &err);
+    struct command_call *self = session ? command_call_new(request, session, NULL, &err) : NULL;
     if (self)
-        command_call_wait(self, sandbox_command_list(self->sandbox, list_on_result, self, &err),
-                          &err);
-    else
-        http_reply_error(request, &err);
+        self->call = sandbox_command_list(self->sandbox, list_on_result, self, &err);
+    command_call_wait(request, self, &err);
 }
 
 static void
 show_on_result(const json_t *result, const struct kg_error *err, void *arg)
 {
     struct command_call *self = arg;
-    struct kg_error why = {0};
+    struct kg_error none = {0};
     const json_t *info;
     size_t i;
-    self->call = NULL;
-    json_auto_t *list = result ? sandbox_command_list_parse(result, &why) : NULL;
+    json_auto_t *list = take_list(self, result, err);
+    if (!list)
+        return;
     json_array_foreach(list, i, info) {
         if (strcmp(json_string_value(json_object_get(info, "id")), self->id) == 0) {
             http_reply_json(self->request, 200, describe_command(info));
             return;
         }
     }
-    if (list)
-        (void)kg_error_set(&why, KG_NOT_FOUND, 0, "no command %s", self->id);
-    http_reply_error(self->request, result ? &why : err);
+    (void)kg_error_set(&none, KG_NOT_FOUND, 0, "no command %s", self->id);
+    http_reply_error(self->request, &none);
 }
 
 void
@@ -157,10 +161,8 @@ handle_command_show(struct http_request *request, void *arg)
     struct kg_error err = {0};
     struct command_call *self = call_of_path(request, arg, &err);
     if (self)
-        command_call_wait(self, sandbox_command_list(self->sandbox, show_on_result, self, &err),
-                          &err);
-    else
-        http_reply_error(request, &err);
+        self->call = sandbox_command_list(self->sandbox, show_on_result, self, &err);
+    command_call_wait(request, self, &err);
 }
 
 // ---- Starting in the background --------------------------------------------------------------
@@ -216,9 +218,9 @@ input_on_result(const json_t *result, const struct kg_error *err, void *arg)
         done_on_result(result, err, arg);
         return;
     }
-    struct sandbox *sandbox = self->sandbox; // whose call has just succeeded
-    command_call_wait(
-        self, sandbox_command_close_input(sandbox, self->id, done_on_result, self, &why), &why);
+    // Its sandbox is there: a call of it has just succeeded.
+    self->call = sandbox_command_close_input(self->sandbox, self->id, done_on_result, self, &why);
+    command_call_wait(self->request, self, &why);
 }
 
 static int
@@ -261,47 +263,50 @@ handle_command_input(struct http_request *request, void *arg)
         http_reply_error(request, &err);
 }
 
-static int
-send_signal(struct http_request *request, const struct api_context *context, const json_t *root,
-            struct kg_error *err)
+// What a handler does with its JSON body. Starts the call of `self`.
+typedef void (*command_call_fn)(struct command_call *self, const json_t *body,
+                                struct kg_error *err);
+
+static void
+call_with_body(struct http_request *request, const struct api_context *context, command_call_fn fn)
+{
+    struct kg_error err = {0};
+    json_auto_t *body = http_request_json(request, &err);
+    struct command_call *self = body ? call_of_path(request, context, &err) : NULL;
+    if (self)
+        fn(self, body, &err);
+    command_call_wait(request, self, &err);
+}
+
+static void
+send_signal(struct command_call *self, const json_t *body, struct kg_error *err)
 {
     const char *name;
-    struct command_call *self = call_of_path(request, context, err);
-    if (!self || signal_body_parse(root, &name, err) < 0)
-        return -1;
+    if (signal_body_parse(body, &name, err) < 0)
+        return;
     self->call = sandbox_command_signal(self->sandbox, self->id, name, done_on_result, self, err);
-    return self->call ? 0 : -1;
 }
 
 void
 handle_command_signal(struct http_request *request, void *arg)
 {
-    struct kg_error err = {0};
-    json_auto_t *root = http_request_json(request, &err);
-    if (!root || send_signal(request, arg, root, &err) < 0)
-        http_reply_error(request, &err);
+    call_with_body(request, arg, send_signal);
 }
 
-static int
-resize(struct http_request *request, const struct api_context *context, const json_t *root,
-       struct kg_error *err)
+static void
+resize(struct command_call *self, const json_t *body, struct kg_error *err)
 {
     int cols, rows;
-    struct command_call *self = call_of_path(request, context, err);
-    if (!self || terminal_size_parse(root, &cols, &rows, err) < 0)
-        return -1;
+    if (terminal_size_parse(body, &cols, &rows, err) < 0)
+        return;
     self->call =
         sandbox_command_resize(self->sandbox, self->id, cols, rows, done_on_result, self, err);
-    return self->call ? 0 : -1;
 }
 
 void
 handle_command_resize(struct http_request *request, void *arg)
 {
-    struct kg_error err = {0};
-    json_auto_t *root = http_request_json(request, &err);
-    if (!root || resize(request, arg, root, &err) < 0)
-        http_reply_error(request, &err);
+    call_with_body(request, arg, resize);
 }
 
 void
@@ -310,10 +315,7 @@ handle_command_end(struct http_request *request, void *arg)
     struct kg_error err = {0};
     struct command_call *self = call_of_path(request, arg, &err);
     if (self)
-        command_call_wait(
-            self,
-            sandbox_command_signal(self->sandbox, self->id, "TERM", done_on_result, self, &err),
-            &err);
-    else
-        http_reply_error(request, &err);
+        self->call =
+            sandbox_command_signal(self->sandbox, self->id, "TERM", done_on_result, self, &err);
+    command_call_wait(request, self, &err);
 }

@@ -18,7 +18,7 @@ struct command_stream {
     bool started;
     bool paused;
     bool starts_with_line;
-    struct buf outputs[SANDBOX_TERMINAL]; // by enum sandbox_stream
+    struct buf outputs[2]; // by enum sandbox_stream; with `waits` there is no terminal
     struct stream_watch *watch;
     int64_t deadline_ms; // see struct command_stream_settings
     char session_id[SESSION_MAX_ID_LEN + 1];
@@ -133,7 +133,8 @@ command_on_output(enum sandbox_stream kind, const char *text, size_t len, void *
 {
     struct command_stream *stream = arg;
     if (stream->waits) {
-        buf_append(&stream->outputs[kind], text, len); // there is no terminal then
+        buf_append(&stream->outputs[kind == SANDBOX_STDERR ? SANDBOX_STDERR : SANDBOX_STDOUT], text,
+                   len);
         return;
     }
     write_line(stream, output_line(kind, text, len));

@@ -52,8 +52,7 @@ stream_command(struct http_request *request, struct api_context *context, struct
     if (!command)
         return -1;
     command_stream_take(stream, command);
-    if (!body->keep)
-        session_command_attend(command);
+    session_command_attend(command);
     return 0;
 }
 
@@ -111,6 +110,7 @@ join(struct http_request *request, struct api_context *context, struct kg_error 
     if (!command)
         return -1;
     command_stream_take(stream, command);
+    session_command_attend(command);
     return 0;
 }
 

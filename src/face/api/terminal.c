@@ -46,8 +46,7 @@ write_json(struct websocket *ws, json_t *object)
 {
     KG_AUTO_FREE char *text = json_dumps(object, JSON_COMPACT);
     json_decref(object);
-    websocket_begin(ws, true, strlen(text));
-    websocket_write(ws, text, strlen(text));
+    websocket_write_text(ws, text);
 }
 
 static void
@@ -114,7 +113,9 @@ read_wish(struct http_request *request, struct terminal_wish *wish, struct kg_er
 {
     wish->id = http_request_query(request, "id");
     wish->cwd = http_request_query(request, "cwd");
-    if (wish->id && command_id_parse(wish->id, err) < 0)
+    // An id that the sandbox has made can be joined, but not given.
+    wish->only_joins = wish->id && *wish->id == '_' && sandbox_command_id_valid(wish->id);
+    if (wish->id && !wish->only_joins && command_id_parse(wish->id, err) < 0)
         return -1;
     if (take_side(request, "cols", &wish->cols, err) < 0)
         return -1;

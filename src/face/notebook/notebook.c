@@ -184,6 +184,7 @@ notebook_new(const struct notebook_settings *settings, struct kg_error *err)
     notebook->started_wall_ms = clock_wall_ms();
     TAILQ_INIT(&notebook->sockets);
     TAILQ_INIT(&notebook->records);
+    notebook->terminal_sessions = json_object();
     kernel_channels_init(&notebook->channels);
     budget_init(&notebook->contents, "notebook_contents_bytes", CONTENTS_HELD_MAX,
                 CONTENTS_HELD_MAX / 2);
@@ -201,6 +202,7 @@ notebook_free(struct notebook *notebook)
     budget_fini(&notebook->contents); // answers that are still being sent keep their shares
     for (size_t i = 0; notebook->prefixed && i < KG_ARRAY_LEN(routes); i++)
         free(notebook->prefixed[i]);
+    json_decref(notebook->terminal_sessions);
     free(notebook->prefixed);
     free(notebook->records_dir);
     free(notebook->prefix);

@@ -54,7 +54,8 @@ struct notebook {
     int64_t cut_ms;                      // when a slow client was last cut
     TAILQ_HEAD(, kernel_socket) sockets; // those of disconnected clients are last
     TAILQ_HEAD(, session_record) records;
-    struct budget contents; // what contents_hold_new() counts
+    struct budget contents;    // what contents_hold_new() counts
+    json_t *terminal_sessions; // {id: owner}: see notebook_terminals.c
     struct kernel_channels channels;
 };
 

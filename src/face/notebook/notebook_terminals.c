@@ -10,10 +10,8 @@
 #include "terminado_priv.h"
 
 enum { COLS = 80, ROWS = 24, CWD_MAX = 4000, NAME_MAX = 255 };
-// Of a session that was made for one terminal, and ends with it.
-#define OWN_SESSION "terminal-"
+#define OWN_SESSION "terminal-" // begins the id of a session that is made for one terminal
 
-// Whether it is one; the parts are copied.
 struct terminal_name {
     char session_id[SESSION_MAX_ID_LEN + 1];
     char command[SANDBOX_COMMAND_ID_MAX + 1];
@@ -236,6 +234,30 @@ post_session(const struct terminal_post *post)
                          post->session_id, NULL);
 }
 
+// Sessions that were made for a terminal are known until they end, or this gateway does: then such
+// a session expires like any other.
+static void
+own_sessions_add(struct notebook *notebook, const struct terminal_post *post)
+{
+    const char *id;
+    json_t *owner;
+    void *next;
+    json_object_foreach_safe(notebook->terminal_sessions, next, id, owner)
+    {
+        if (!sessions_find(notebook->face->sessions, json_string_value(owner), id, NULL))
+            json_object_del(notebook->terminal_sessions, id);
+    }
+    json_object_set_new(notebook->terminal_sessions, post->session_id,
+                        json_string(http_request_owner(post->request)));
+}
+
+static bool
+is_own_session(const struct notebook *notebook, const struct http_request *request, const char *id)
+{
+    const char *owner = json_string_value(json_object_get(notebook->terminal_sessions, id));
+    return owner && strcmp(owner, http_request_owner(request)) == 0;
+}
+
 static void
 post_free(void *arg)
 {
@@ -262,8 +284,16 @@ terminal_on_result(const json_t *result, const struct kg_error *err, void *arg)
         reply_failure(post->request, result ? &why : err);
         return;
     }
+    const struct session *session = post_session(post);
+    if (!session) {
+        (void)kg_error_set(&why, KG_SESSION_NOT_FOUND, 0, "the session has ended");
+        reply_failure(post->request, &why);
+        return;
+    }
+    if (post->is_own)
+        own_sessions_add(post->notebook, post);
     post->is_own = false;
-    json_t *model = terminal_model(post_session(post), start.id);
+    json_t *model = terminal_model(session, start.id);
     KG_AUTO_FREE char *location =
         kg_asprintf("/api/terminals/%s", json_string_value(json_object_get(model, "name")));
     http_reply_header(post->request, "Location", location);
@@ -395,7 +425,7 @@ handle_notebook_terminal_delete(struct http_request *request, void *arg)
     struct session *session = session_of_request(arg, request, &name);
     if (!session)
         return;
-    if (strncmp(name.session_id, OWN_SESSION, strlen(OWN_SESSION)) == 0) {
+    if (is_own_session(arg, request, name.session_id)) {
         session_end(session, "its terminal was closed", reply_no_content, request);
         return;
     }

@@ -63,8 +63,7 @@ write_message(struct websocket *ws, json_t *message)
 {
     KG_AUTO_FREE char *text = json_dumps(message, JSON_COMPACT);
     json_decref(message);
-    websocket_begin(ws, true, strlen(text));
-    websocket_write(ws, text, strlen(text));
+    websocket_write_text(ws, text);
 }
 
 static void
