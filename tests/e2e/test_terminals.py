@@ -15,13 +15,11 @@ def command(gateway, session):
     return Commands(gateway, session)
 
 
-def needs(command, program):
-    if command.wait(f"command -v {program}")["exit_code"]:
-        pytest.skip(f"the sandboxes' image has no {program}")
+OF_THE_HOST = pytest.mark.only("oci", "the images of the other engines have no vi and no top")
 
 
+@OF_THE_HOST
 def test_vi(gateway, session, command):
-    needs(command, "vi")
     with terminal(gateway, session, cols=90, rows=30) as screen:
         screen.type("vi -u NONE a\n")
         screen.until(b"[New")
@@ -35,8 +33,8 @@ def test_vi(gateway, session, command):
     assert command.wait("cat a")["stdout"] == "hello\n"
 
 
-def test_top(gateway, session, command):
-    needs(command, "top")
+@OF_THE_HOST
+def test_top(gateway, session):
     with terminal(gateway, session, cols=90, rows=30) as screen:
         screen.type("top -d 0.2\n")
         screen.until(b"%CPU")
