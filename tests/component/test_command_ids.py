@@ -23,6 +23,10 @@ def screen(lines):
     return b"".join(base64.b64decode(each["data"]) for each in lines if each["type"] == "terminal")
 
 
+def busy(gateway, session):
+    return gateway.client.get(f"/api/v1/sessions/{session}").json()["is_busy"]
+
+
 def read_until(lines, wanted):
     """What a terminal has shown when `wanted` is there."""
     shown = b""
@@ -209,12 +213,14 @@ def test_a_terminal(command):
     assert rest[-1]["exit_code"] == 7
 
 
-def test_a_shell(command):
+def test_a_shell(command, gateway, session):
     known = start(command, None, "shell", terminal=True, env={"PS1": "> "})
     with known.joined() as lines:
         read_until(lines, b"> ")
         known.give("sleep 1000\n")
         read_until(lines, b"sleep 1000")
+        # Until sleep has the terminal, ^C is bash's, which then goes on to wait for sleep.
+        wait_for(lambda: busy(gateway, session))
         known.give("\x03")
         read_until(lines, b"^C")
         known.give("echo $((6*7))\n")
@@ -224,10 +230,6 @@ def test_a_shell(command):
 
 
 # ---- The session's life ---------------------------------------------------------------------
-
-
-def busy(gateway, session):
-    return gateway.client.get(f"/api/v1/sessions/{session}").json()["is_busy"]
 
 
 def test_activity(command, gateway, session):
