@@ -2,6 +2,8 @@
 // The body of a request: its bytes, taken whole or in pieces, and its JSON. Large bodies are read
 // on a worker.
 
+#include <assert.h>
+
 #include "http_priv.h"
 
 // ---- In the request -------------------------------------------------------------------------
@@ -9,6 +11,7 @@
 const void *
 http_request_body(struct http_request *request, size_t *ret_len)
 {
+    assert(!request->body_is_streamed);
     *ret_len = evbuffer_get_length(request->body);
     return *ret_len ? evbuffer_pullup(request->body, -1) : (const unsigned char *)"";
 }
@@ -18,12 +21,56 @@ http_request_body_len(const struct http_request *request)
 {
     if (request->json)
         return request->json_len;
+    if (request->body_is_streamed)
+        return (size_t)request->framing.left;
     return evbuffer_get_length(request->body);
+}
+
+// Takes from the connection's input, which the client fills again. While there is nothing, the
+// client has a deadline.
+static size_t
+read_streamed(struct http_request *request, void *to, size_t len)
+{
+    struct http_framing *framing = &request->framing;
+    struct http_connection *conn = request->conn;
+    if (!conn || framing->left == 0)
+        return 0;
+    size_t max = len < framing->left ? len : (size_t)framing->left;
+    int n = evbuffer_remove(bufferevent_get_input(conn->bev), to, max);
+    if (n <= 0) {
+        deadline_start(conn);
+        return 0;
+    }
+    framing->left -= (size_t)n;
+    if (framing->left == 0)
+        framing->state = FRAMING_END;
+    connection_drain(conn);
+    intake_give(conn, (size_t)n);
+    return (size_t)n;
+}
+
+void
+body_has_more(struct http_request *request)
+{
+    if (!request->body_is_streamed || request->framing.left == 0)
+        return;
+    deadline_stop(request->conn);
+    if (request->on_body)
+        request->on_body(request->on_body_arg);
+}
+
+void
+http_request_on_body(struct http_request *request, loop_fn on_data, void *arg)
+{
+    request->on_body = on_data;
+    request->on_body_arg = arg;
 }
 
 size_t
 http_request_body_read(struct http_request *request, void *to, size_t len)
 {
+    if (request->body_is_streamed)
+        return read_streamed(request, to, len);
     int n = evbuffer_remove(request->body, to, len);
     size_t taken = n > 0 ? (size_t)n : 0;
     if (request->conn)
@@ -47,6 +94,7 @@ body_len(const struct http_body *body)
 struct http_body *
 http_request_take_body(struct http_request *request)
 {
+    assert(!request->body_is_streamed);
     struct http_body *body = KG_NEW(struct http_body);
     body->bytes = evbuffer_new();
     if (!body->bytes || evbuffer_add_buffer(body->bytes, request->body))

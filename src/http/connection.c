@@ -13,6 +13,25 @@ connection_close(struct http_connection *conn)
 }
 
 void
+connection_fill(struct http_connection *conn)
+{
+    bool reads = bufferevent_get_enabled(conn->bev) & EV_READ;
+    if (!reads || evbuffer_get_length(bufferevent_get_input(conn->bev)) < HTTP_READ_AHEAD_MAX)
+        return;
+    conn->is_full = true;
+    bufferevent_disable(conn->bev, EV_READ);
+}
+
+void
+connection_drain(struct http_connection *conn)
+{
+    if (!conn->is_full)
+        return;
+    conn->is_full = false;
+    bufferevent_enable(conn->bev, EV_READ);
+}
+
+void
 connection_has_sent(struct http_connection *conn)
 {
     if (conn->state != CONNECTION_SENDING && conn->state != CONNECTION_ENDING)

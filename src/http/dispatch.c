@@ -255,6 +255,8 @@ on_identified(struct http_connection *conn)
     if (is_admitted)
         deadline_stop(conn);
     framing_init(&request->framing, head->chunked, (uint64_t)head->content_length);
+    request->body_is_streamed = is_admitted && (request->flags & HTTP_STREAMED_BODY) &&
+                                head->content_length > HTTP_READ_AHEAD_MAX;
     pipeline_read_body(conn);
 }
 

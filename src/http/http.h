@@ -165,6 +165,8 @@ enum {
             // token KEY`, or the query's `token`; an empty one counts as none
     HTTP_CAN_MOVE = 64, // while the server drains, another gateway of the installation may answer
                         // what names nothing; so it is with HTTP_STARTS_WORK anyway
+    HTTP_STREAMED_BODY = 128, // the handler is called before the body has come, if this is large
+                              // and its length was given: see http_request_on_body()
 };
 
 // Must answer, now or later: with http_reply*() or with a stream.
@@ -250,9 +252,17 @@ bool http_request_network(const struct http_request *request, char ret[IP_NETWOR
 // say so, and misleads only itself.
 bool http_request_is_https(const struct http_request *request);
 const void *http_request_body(struct http_request *request, size_t *ret_len);
+// What was not yet read of the body, including what has not come of a streamed one.
 size_t http_request_body_len(const struct http_request *request);
 // Removes the next bytes of the body, at most `len`, and frees their memory; returns their number.
+// 0 of a streamed body: no more have come.
 size_t http_request_body_read(struct http_request *request, void *to, size_t len);
+// On routes with HTTP_STREAMED_BODY, whose handlers use no other functions for the body than these
+// three. `on_data` fires when bytes of the body have come, never from inside a function of this
+// header. At most 64 KiB wait to be read; then the client waits. A client that sends nothing for
+// the head timeout after a read found nothing is disconnected. If the answer comes before the end
+// of the body, the connection ends with it.
+void http_request_on_body(struct http_request *request, loop_fn on_data, void *arg);
 enum {
     HTTP_JSON_DEPTH_MAX = 64,
     // The memory that values may take, without their strings: two million numbers, or 370,000

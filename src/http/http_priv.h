@@ -115,6 +115,7 @@ struct http_connection {
     bool tunnelled;      // upgraded to carry an answer: the request still counts as open
     bool trusted;        // a request had a valid key
     bool is_ready;       // in the server's list: its answer was sent
+    bool is_full;        // it does not read, since HTTP_READ_AHEAD_MAX bytes wait
     size_t head_seen;    // bytes that were searched for the end of the head
     struct http_request *request;
     struct http_peer *peer;
@@ -281,8 +282,11 @@ struct http_request {
     struct http_framing framing;
     struct evbuffer *body;
     size_t max_body;
-    bool body_is_unread;      // its method has none with a meaning: the connection will end
-    bool body_is_cut;         // it is too large to be read: likewise
+    bool body_is_unread;   // its method has none with a meaning: the connection will end
+    bool body_is_cut;      // it is too large to be read: likewise
+    bool body_is_streamed; // the handler reads it from the connection: `framing.left` bytes
+    loop_fn on_body;       // of such a body; NULL: nobody waits for it
+    void *on_body_arg;
     struct http_parsed *json; // its body, where a worker has parsed it
     size_t json_len;
     bool forwarded;     // see http_request_set_forwarded()
@@ -339,6 +343,10 @@ KG_MUST_CHECK bool framing_take(struct http_framing *framing, struct evbuffer *i
 void connection_close(struct http_connection *conn);
 // Writes what is in the output now.
 void connection_flush(struct http_connection *conn);
+// Of what waits in the input: it is full, or some was taken. At the high watermark libevent calls
+// on_readable() again in each turn until it is lower, and would keep the processor busy.
+void connection_fill(struct http_connection *conn);
+void connection_drain(struct http_connection *conn);
 // The answer is in the output, and the request was freed.
 void connection_finish_answer(struct http_connection *conn);
 // The output is empty: if an answer was sent, the connection goes on in a turn of its own, since a
@@ -448,6 +456,8 @@ void request_free(struct http_request *request);
 // If the route has HTTP_JSON_BODY and the body is large, parses it on a worker, then calls the
 // handler. Otherwise false.
 bool body_parse_before_handler(struct http_request *request);
+// Bytes have come behind the head of a request that is being answered.
+void body_has_more(struct http_request *request);
 
 // ---- stream.c -------------------------------------------------------------------------------
 

@@ -125,6 +125,10 @@ read_body(struct http_connection *conn)
 {
     struct http_request *request = conn->request;
     struct kg_error err;
+    if (request->body_is_streamed) {
+        dispatch_handle(request);
+        return;
+    }
     if (!framing_take(&request->framing, input_of(conn), request->body)) {
         kg_error_set(&err, KG_INVALID, 0,
                      "malformed HTTP request: the body is not a sequence of chunks without "
@@ -145,6 +149,7 @@ pipeline_read_body(struct http_connection *conn)
     struct kg_error err;
     conn->state = CONNECTION_BODY;
     bufferevent_setwatermark(conn->bev, EV_READ, 0, 0);
+    connection_drain(conn);
     if (expect && strcasecmp(expect, "100-continue") != 0) {
         kg_error_set(&err, KG_INVALID, 0, "Expect: only 100-continue is supported");
         pipeline_refuse(conn, &err);
@@ -167,14 +172,20 @@ step(struct http_connection *conn)
         read_body(conn);
         break;
     case CONNECTION_UPGRADED:
+        connection_fill(conn);
+        deadline_stop(conn); // of a streamed body
         if (request->on_data)
             request->on_data(request->on_data_arg);
         break;
-    case CONNECTION_CHECKING:
     case CONNECTION_ANSWERING:
+        connection_fill(conn);
+        body_has_more(request);
+        break;
+    case CONNECTION_CHECKING:
     case CONNECTION_SENDING:
     case CONNECTION_ENDING:
-        break; // the input waits, bounded by HTTP_READ_AHEAD_MAX
+        connection_fill(conn);
+        break; // the input waits
     }
 }
 
@@ -268,6 +279,7 @@ go_on(struct http_connection *conn)
     place_is_idle(conn);
     intake_reset(conn);
     identify_reset(conn);
+    connection_drain(conn);
     bufferevent_setwatermark(conn->bev, EV_READ, 0, 0);
     bufferevent_set_timeouts(conn->bev, &conn->server->idle_timeout, &conn->server->idle_timeout);
     // Then libevent says it again, which ends a request that is not complete.

@@ -109,6 +109,11 @@ reply_write_head(struct http_request *request, int status, int64_t content_lengt
     struct http_connection *conn = request->conn;
     const struct http_head *head = &request->head;
     struct evbuffer *output = bufferevent_get_output(conn->bev);
+    if (request->body_is_streamed && request->framing.left > 0) {
+        deadline_stop(conn);
+        conn->lingers = true; // the client may still be sending it
+        reply_close(request);
+    }
     bool keeps = !head->is_1_0 || head_has_token(head, "Connection", "keep-alive");
     // HTTP/1.0 has no chunks: the end of the connection is the end of the answer.
     bool is_open = content_length < 0 && !request->has_length && has_content(status);

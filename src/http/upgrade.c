@@ -48,6 +48,8 @@ upgrade_take(struct http_request *request, loop_fn on_data, void *arg)
     request->on_data = on_data;
     request->on_data_arg = arg;
     conn->state = CONNECTION_UPGRADED;
+    deadline_stop(conn); // of a streamed body
+    conn->is_full = false;
     stream_init_flush(request);
     bufferevent_enable(conn->bev, EV_READ);
     connection_flush(conn);
@@ -70,6 +72,7 @@ http_upgrade_read(struct http_request *request, void *to, size_t len)
     if (!request->conn)
         return 0;
     int n = evbuffer_remove(bufferevent_get_input(request->conn->bev), to, len);
+    connection_drain(request->conn);
     return n > 0 ? (size_t)n : 0;
 }
 
@@ -78,6 +81,7 @@ http_upgrade_pause(struct http_request *request, bool paused)
 {
     if (!request->conn)
         return;
+    request->conn->is_full = false;
     if (paused) {
         bufferevent_disable(request->conn->bev, EV_READ);
         return;

@@ -117,7 +117,7 @@ path_of(const struct packages_delivery *delivery)
 }
 
 // What cannot be read is sent as zeros, and fails the delivery when the call has ended.
-static void
+static size_t
 delivery_on_read(void *to, size_t len, void *arg)
 {
     struct packages_delivery *delivery = arg;
@@ -125,6 +125,7 @@ delivery_on_read(void *to, size_t len, void *arg)
         fd_read_at(delivery->fd, delivery->n_read, to, len, &delivery->err) < 0)
         memset(to, 0, len);
     delivery->n_read += (int64_t)len;
+    return len;
 }
 
 static void

@@ -144,11 +144,28 @@ send_more(struct forward *forward)
     }
 }
 
+// More of the client's body has come. That the other replica does not take it is no failure: it may
+// have refused the request, and its answer is there, too.
+static void
+on_client_body(void *arg)
+{
+    struct forward *forward = arg;
+    if (!forward->watch || forward->out.len > forward->sent)
+        return;
+    if (!send_more(forward))
+        forward->out.len = forward->sent = 0;
+    update_watch(forward);
+}
+
 // The client goes on, or sends another request, which this connection will not answer.
 static void
 on_client_data(void *arg)
 {
     struct forward *forward = arg;
+    if (http_request_body_len(forward->request) > 0) {
+        on_client_body(forward);
+        return;
+    }
     if (!forward->upgrades) {
         while (http_upgrade_read(forward->request, scratch, sizeof scratch) > 0)
             ;
@@ -275,6 +292,7 @@ forward_start(struct replicas *replicas, struct http_request *request,
     loop_timer_start(forward->look, LOOK_MS);
     buf_append_str(&forward->out, head);
     http_request_own(request, forward, forward_free);
+    http_request_on_body(request, on_client_body, forward);
     forward->dial = http_dial_start(replicas->settings.client, host, port, NULL, DIAL_TIMEOUT_MS,
                                     on_connected, forward, &err);
     if (!forward->dial)

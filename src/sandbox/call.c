@@ -207,12 +207,25 @@ wire_on_room(void *arg)
     if (body->data)
         part = (const char *)body->data + call->body_sent;
     else
-        body->read(scratch, len, body->arg);
+        len = body->read(scratch, len, body->arg);
+    if (len == 0) {
+        loop_timer_stop(call->timer); // it is not the agent that is waited for
+        return;
+    }
     call->body_sent += len;
     loop_timer_start(call->timer, call->head_ms);
     wire_send(call->wire, FRAME_DATA, part, len);
     if (call->body_sent < body->len)
         wire_want(call->wire);
+}
+
+void
+sandbox_body_is_ready(struct sandbox_call *call)
+{
+    if (!call->wire || call->body_sent == call->body.len)
+        return;
+    loop_timer_start(call->timer, call->head_ms);
+    wire_want(call->wire);
 }
 
 static const struct wire_events wire_events = {wire_on_frame, wire_on_end, wire_on_room};

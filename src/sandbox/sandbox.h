@@ -154,11 +154,12 @@ KG_MUST_CHECK struct sandbox_call *sandbox_agent_call(struct sandbox *sandbox, c
                                                       sandbox_agent_fn fn, void *arg,
                                                       struct kg_error *err);
 
-// The bytes that follow a call's parameters: either `data`, or what `read` writes to `to`, always
-// exactly the next `len` bytes. Both are borrowed until the call has ended.
+// The bytes that follow a call's parameters: either `data`, or what `read` writes to `to`: the next
+// bytes, at most `len`; it returns how many. 0: none are there yet, and sandbox_body_is_ready() is
+// called when there are. Both are borrowed until the call has ended.
 struct sandbox_body {
     const void *data;
-    void (*read)(void *to, size_t len, void *arg);
+    size_t (*read)(void *to, size_t len, void *arg);
     void *arg;
     size_t len;
 };
@@ -188,6 +189,8 @@ KG_MUST_CHECK struct sandbox_call *sandbox_agent_stream(struct sandbox *sandbox,
                                                         const struct sandbox_stream_spec *spec,
                                                         const struct sandbox_stream_events *events,
                                                         void *arg, struct kg_error *err);
+// There are more bytes for the body that it sends. It is read in a later turn.
+void sandbox_body_is_ready(struct sandbox_call *call);
 // Pauses or resumes a stream. A paused one does not fire on_data, and the agent stops sending once
 // the buffers between are full (some 768 KiB). After resuming, on_data fires in a later turn.
 void sandbox_stream_pause(struct sandbox_call *call, bool paused);

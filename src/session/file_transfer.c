@@ -234,6 +234,12 @@ put_start(struct session_file_op *op, const char *method, const json_t *params,
     return transfer_start(op, &spec, &events, err);
 }
 
+void
+session_file_source_is_ready(struct session_file_op *op)
+{
+    sandbox_body_is_ready(op->call);
+}
+
 struct session_file_op *
 session_file_put(struct session *session, const char *path,
                  const struct session_file_source *source, bool keep_existing,

@@ -137,7 +137,7 @@ on_put(const struct session_file *file, bool created, const struct kg_error *err
 }
 
 // Bytes that cannot be read back become zeros: the file is ours, so the disk is failing.
-static void
+static size_t
 downloads_on_read(void *to, size_t len, void *arg)
 {
     struct download *download = arg;
@@ -147,6 +147,7 @@ downloads_on_read(void *to, size_t len, void *arg)
         memset(to, 0, len);
     }
     download->n_read += (int64_t)len;
+    return len;
 }
 
 // The name; from the second try on with a number before its extension.

@@ -90,13 +90,15 @@ KG_MUST_CHECK struct session_file_op *session_file_read(struct session *session,
                                                         void *arg, struct kg_error *err);
 
 // The bytes of an upload: `data`, which must stay valid until the last callback, or `read`, which
-// fills `to` with exactly the next `len` bytes.
+// writes the next bytes to `to`, at most `len`, and returns how many. 0: none are there yet, and
+// session_file_source_is_ready() is called when there are.
 struct session_file_source {
     const void *data;
-    void (*read)(void *to, size_t len, void *arg);
+    size_t (*read)(void *to, size_t len, void *arg);
     void *arg;
     size_t len;
 };
+void session_file_source_is_ready(struct session_file_op *op);
 // Writes a file and creates missing folders. The file appears when it is complete and replaces an
 // existing one, unless `keep_existing` (KG_FILE_EXISTS). `created` is false if it replaced one.
 typedef void (*session_file_put_fn)(const struct session_file *file, bool created,

@@ -352,6 +352,18 @@ def test_each_operation_reaches_a_session_of_the_other(shared_pair, method, path
     assert known, (method, target, answer.text)
 
 
+def test_an_upload_by_the_other_replica(shared_pair):
+    """It is passed on as it comes, and a refusal arrives before its end."""
+    first, second = shared_pair
+    first.create_session(session_id="filled")
+    url = "/api/v1/sessions/filled/files/large"
+    content = os.urandom(20 << 20)
+    assert second.client.put(url, content=content).status_code == 201
+    assert first.client.get(url).content == content
+    assert second.client.put(url, params={"overwrite": 0}, content=content).status_code == 409
+    assert first.client.get(url).content == content
+
+
 def test_links_that_clients_build_themselves(shared_pair):
     first, second = shared_pair
     first.create_session(session_id="linked")

@@ -62,7 +62,7 @@ def test_a_slow_reader_holds_the_file_back(gateway, session, run):
 
 
 def test_uploads_are_bounded_taken_together(gateway, session):
-    """Sixteen uploads of 45 MiB that stop before their end: memory stays near the bound."""
+    """Sixteen uploads of 45 MiB that stop before their end: the gateway holds none of them."""
     url = file_url(session, "u")
     head = f"PUT {url} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {45 * MIB}\r\n\r\n"
     clients = [connect(gateway, timeout=0.5) for _ in range(16)]
@@ -73,8 +73,8 @@ def test_uploads_are_bounded_taken_together(gateway, session):
         try:
             for _ in range(44):
                 client.sendall(bytes(MIB))
-        except TimeoutError:
-            pass  # it is held back
+        except OSError:
+            pass  # the sandbox's disk is full
 
     threads = [threading.Thread(target=send, args=[client]) for client in clients]
     for thread in threads:
@@ -83,8 +83,7 @@ def test_uploads_are_bounded_taken_together(gateway, session):
     assert gateway.client.get("/api/v1/health").status_code == 200
     for thread in threads:
         thread.join()
-    # One owner's half of 256 MiB, and one more body; all bodies together would be 704. Seen: 164.
-    assert gateway.rss_mb() - before < 300
+    assert gateway.rss_mb() - before < 60
     for client in clients:
         client.close()
     after = gateway.client.put(file_url(session, "after"), content=b"z" * (20 * MIB))

@@ -386,6 +386,14 @@ write_file(struct sandbox_call *call)
     on_end(result, err.code ? &err : NULL, arg);
 }
 
+// Its calls take no bodies.
+void
+sandbox_body_is_ready(struct sandbox_call *call)
+{
+    (void)call;
+    abort();
+}
+
 void
 sandbox_stream_pause(struct sandbox_call *call, bool paused)
 {

@@ -1691,6 +1691,8 @@ main(void)
                                       NULL, NULL);
     failed +=
         _cmocka_run_group_tests("http_pace_tests", http_pace_tests, n_http_pace_tests, NULL, NULL);
+    failed +=
+        _cmocka_run_group_tests("http_body_tests", http_body_tests, n_http_body_tests, NULL, NULL);
     failed += _cmocka_run_group_tests("http_upgrade_tests", http_upgrade_tests,
                                       n_http_upgrade_tests, NULL, NULL);
     failed += _cmocka_run_group_tests("http_client_tests", http_client_tests, n_http_client_tests,

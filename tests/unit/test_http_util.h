@@ -123,6 +123,8 @@ extern const struct CMUnitTest http_stream_tests[];
 extern const size_t n_http_stream_tests;
 extern const struct CMUnitTest http_pace_tests[];
 extern const size_t n_http_pace_tests;
+extern const struct CMUnitTest http_body_tests[];
+extern const size_t n_http_body_tests;
 extern const struct CMUnitTest http_upgrade_tests[];
 extern const size_t n_http_upgrade_tests;
 extern const struct CMUnitTest http_client_tests[];

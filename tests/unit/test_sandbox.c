@@ -1168,7 +1168,7 @@ test_a_stream_ends_with_its_sandbox(void **state)
 }
 
 // Bytes of a body come from a source that is read piece by piece.
-static void
+static size_t
 read_pattern(void *to, size_t len, void *arg)
 {
     size_t *at = arg;
@@ -1177,6 +1177,7 @@ read_pattern(void *to, size_t len, void *arg)
     for (size_t i = 0; i < len; i++)
         bytes[i] = (char)((*at + i) % 251);
     *at += len;
+    return len;
 }
 
 static void

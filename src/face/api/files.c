@@ -120,12 +120,18 @@ put_on_done(const struct session_file *file, bool created, const struct kg_error
                               file->etag, "url", url));
 }
 
-static void
-read_body(void *to, size_t len, void *arg)
+static size_t
+put_read_body(void *to, size_t len, void *arg)
 {
-    size_t taken = http_request_body_read(arg, to, len);
-    if (taken < len)
-        abort(); // nothing else reads the body
+    return http_request_body_read(arg, to, len);
+}
+
+static void
+put_on_body(void *arg)
+{
+    const struct waiting *waiting = arg;
+    if (waiting->op)
+        session_file_source_is_ready(waiting->op);
 }
 
 static int
@@ -147,7 +153,7 @@ handle_file_put(struct http_request *request, void *arg)
     struct kg_error err = {0};
     bool keep;
     struct session_file_source source = {
-        .read = read_body, .arg = request, .len = http_request_body_len(request)};
+        .read = put_read_body, .arg = request, .len = http_request_body_len(request)};
     int result = parse_overwrite(http_request_query(request, "overwrite"), &keep, &err);
     if (source.len > context->face->max_upload_bytes)
         result = kg_error_set(&err, KG_UPLOAD_TOO_LARGE, 0, "the file is larger than %zu bytes",
@@ -157,6 +163,7 @@ handle_file_put(struct http_request *request, void *arg)
         return;
     }
     struct waiting *waiting = waiting_new(request, context, session);
+    http_request_on_body(request, put_on_body, waiting);
     wait_for(waiting,
              session_file_put(session, http_request_param(request, "path"), &source, keep,
                               put_on_done, waiting, &err),

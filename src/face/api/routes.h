@@ -48,7 +48,7 @@
     ROUTE(GET, "/api/v1/sessions/{id}/files/{path...}", handle_file_get,                           \
           HTTP_KEY_IN_QUERY, session_in_path)                                                      \
     ROUTE(PUT, "/api/v1/sessions/{id}/files/{path...}", handle_file_put,                           \
-          HTTP_LARGE_BODY, session_in_path)                                                        \
+          HTTP_LARGE_BODY | HTTP_STREAMED_BODY, session_in_path)                                                        \
     ROUTE(DELETE, "/api/v1/sessions/{id}/files/{path...}", handle_file_delete,                     \
           0, session_in_path)                                                                      \
     ROUTE(GET, FILE_LINKS_ROUTE, handle_file_link,                                                 \
