@@ -94,6 +94,12 @@ static const struct metric_row table[METRIC_N] = {
         HISTOGRAM("kernelgate_command_seconds",
                   "Time from the request for a command to its end, for commands that ran to "
                   "their end."),
+    [METRIC_COMMANDS_RUNNING] = GAUGE("kernelgate_commands_running",
+                                      "Commands that run, without terminals, as the sandboxes "
+                                      "of the open sessions last reported."),
+    [METRIC_TERMINALS] = GAUGE("kernelgate_terminals",
+                               "Terminals that are open, as the sandboxes of the open sessions "
+                               "last reported."),
     [METRIC_KERNEL_START_SECONDS] =
         HISTOGRAM("kernelgate_kernel_start_seconds",
                   "Time from the decision to start a kernel until it answered, by the way it was "

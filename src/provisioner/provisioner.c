@@ -262,6 +262,16 @@ provisioner_claim(struct provisioner *provisioner, const char *id, const json_t 
     return op;
 }
 
+struct provisioner_op *
+provisioner_record(struct provisioner *provisioner, const char *id, const json_t *meta,
+                   provisioner_done_fn on_done, void *arg, struct kg_error *err)
+{
+    struct provisioner_op *op = provisioner_claim(provisioner, id, meta, 0, on_done, arg, err);
+    if (op)
+        op->again = true;
+    return op;
+}
+
 int
 provisioner_limit(const struct provisioner *provisioner, const char *id, int64_t memory_mb,
                   struct kg_error *err)

@@ -240,6 +240,13 @@ KG_MUST_CHECK struct provisioner_op *
 provisioner_claim(struct provisioner *provisioner, const char *id, const json_t *meta,
                   int64_t memory_mb, provisioner_done_fn on_done, void *arg, struct kg_error *err);
 
+// Replaces the record of a sandbox that this gateway has claimed, after the operations on it that
+// were asked for before. KG_NOT_FOUND: another gateway has it now.
+KG_MUST_CHECK struct provisioner_op *provisioner_record(struct provisioner *provisioner,
+                                                        const char *id, const json_t *meta,
+                                                        provisioner_done_fn on_done, void *arg,
+                                                        struct kg_error *err);
+
 // Changes the limit of a sandbox's memory at once, to `memory_mb` for its processes. KG_INVALID:
 // the engine cannot.
 KG_MUST_CHECK int provisioner_limit(const struct provisioner *provisioner, const char *id,

@@ -196,6 +196,7 @@ struct provisioner_op {
     json_t *zygote_argv;         // create: of a zygote; NULL: of a sandbox
     json_t *zygote_env;
     json_t *meta;      // claim
+    bool again;        // claim: of one that is claimed; only the record is new
     int64_t memory_mb; // claim: 0: as in the settings
     size_t n_left;     // recover: removals that run, and 1 until all are started
     provisioner_done_fn on_done;

@@ -590,3 +590,20 @@ sandbox_claim(struct sandbox *sandbox, const json_t *meta, int64_t memory_mb, sa
     sandbox_set_state(sandbox, SANDBOX_CLAIMING);
     return 0;
 }
+
+struct provisioner_op *
+sandbox_record(struct sandbox *sandbox, const json_t *meta,
+               void (*fn)(const struct kg_error *err, void *arg), void *arg, struct kg_error *err)
+{
+    if (sandbox->state != SANDBOX_CLAIMED) {
+        kg_error_set(err, KG_SESSION_BUSY, 0, "the sandbox is not ready");
+        return NULL;
+    }
+    return provisioner_record(sandbox->context.provisioner, sandbox->id, meta, fn, arg, err);
+}
+
+void
+sandbox_record_cancel(struct provisioner_op *op)
+{
+    provisioner_op_cancel(op);
+}

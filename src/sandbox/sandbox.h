@@ -12,6 +12,7 @@ struct egress;
 struct link_key;
 struct loop;
 struct provisioner;
+struct provisioner_op;
 
 // Shared by all sandboxes of a gateway; all borrowed.
 struct sandbox_context {
@@ -110,6 +111,14 @@ const char *sandbox_dir(const struct sandbox *sandbox);
 typedef void (*sandbox_claim_fn)(struct sandbox *sandbox, const struct kg_error *err, void *arg);
 KG_MUST_CHECK int sandbox_claim(struct sandbox *sandbox, const json_t *meta, int64_t memory_mb,
                                 sandbox_claim_fn fn, void *arg, struct kg_error *err);
+
+// Replaces what the claim has recorded (provisioner_record()). `fn` fires once, later, also if the
+// sandbox ends meanwhile; after sandbox_record_cancel() it does not.
+KG_MUST_CHECK struct provisioner_op *
+sandbox_record(struct sandbox *sandbox, const json_t *meta,
+               void (*fn)(const struct kg_error *err, void *arg), void *arg, struct kg_error *err);
+// What was begun goes on.
+void sandbox_record_cancel(struct provisioner_op *op);
 
 // Fails if new sandboxes cannot be used: provisioner_check().
 KG_MUST_CHECK int sandbox_check(const struct sandbox_context *context, struct kg_error *err);

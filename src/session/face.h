@@ -23,6 +23,7 @@ struct face_context {
     struct terminals *terminals;
     int64_t default_timeout_ms; // of code and commands that name none
     int64_t max_timeout_ms;
+    int64_t max_lifetime_s; // of a session; 0: no limit
     size_t max_code_bytes;
     size_t max_upload_bytes; // of one file, up or down
     size_t max_output_bytes; // of one answer

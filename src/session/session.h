@@ -22,8 +22,10 @@ enum {
 const char *session_id(const struct session *session);
 // Borrowed; NULL while the session is still waiting for its sandbox.
 struct sandbox *session_sandbox(const struct session *session);
-// {session_id, created_at, last_activity, expires_at, is_busy, execution_count, kernels,
-// memory_bytes}; times are RFC 3339; memory_bytes is sandbox_memory(), or null. A new reference.
+// {session_id, created_at, last_activity, expires_at, ends_at, is_busy, execution_count, kernels,
+// memory_bytes, commands, terminals, metadata}; times are RFC 3339, ends_at is null without an end;
+// memory_bytes is sandbox_memory(), or null; commands and terminals are those that run, as
+// sandbox_activity() says. A new reference.
 json_t *session_describe(const struct session *session);
 // The kernel that the session was opened with, borrowed; NULL while it has none.
 struct kernel *session_first_kernel(const struct session *session);
@@ -67,6 +69,27 @@ bool session_interrupt(struct session *session);
 typedef void (*session_restart_fn)(const struct kg_error *err, void *arg);
 KG_MUST_CHECK int session_restart(struct session *session, session_restart_fn fn, void *arg,
                                   struct kg_error *err);
+
+// Fails unless `metadata` is an object of at most 32 strings: names of 1 to 64 bytes, values of at
+// most 512, 4096 bytes together.
+KG_MUST_CHECK int session_metadata_check(const json_t *metadata, struct kg_error *err);
+// What a client changes of a session that exists. Counts as activity. `fn` fires once, later: with
+// `err` if the change is in effect, but could not be recorded for the next gateway, or if the
+// session has ended meanwhile. KG_SESSION_BUSY: it is still being created.
+struct session_change {
+    const json_t *metadata; // replaces all; NULL: as it is
+    int64_t idle_timeout_s; // 0: as it is
+    int64_t max_lifetime_s; // since its creation; 0: as it is
+};
+struct session_recording;
+typedef void (*session_recorded_fn)(const struct kg_error *err, void *arg);
+KG_MUST_CHECK struct session_recording *session_change(struct session *session,
+                                                       const struct session_change *change,
+                                                       session_recorded_fn fn, void *arg,
+                                                       struct kg_error *err);
+// `fn` is not called any more; what is under way goes on. NULL is fine.
+void session_recording_cancel(struct session_recording *recording);
+
 // Ends the session: running executions end as `died`, and the sandbox is destroyed. sessions_find()
 // no longer finds it. `on_done` (may be NULL) fires once, after the sandbox is gone.
 void session_end(struct session *session, const char *reason, loop_fn on_done, void *arg);

@@ -317,12 +317,17 @@ session_command_attend(struct session_command *command)
     command->attended = true;
 }
 
+struct sandbox_activity
+session_activity(const struct session *session)
+{
+    return session->sandbox ? *sandbox_activity(session->sandbox) : (struct sandbox_activity){0};
+}
+
 // What runs without a client, as the sandbox's agent says, keeps its session, but not forever.
 bool
 session_works_alone(const struct session *session)
 {
-    return session->sandbox && sandbox_activity(session->sandbox)->working &&
-           clock_mono_ms() - session->used_ms < ALONE_MAX_MS;
+    return session_activity(session).working && clock_mono_ms() - session->used_ms < ALONE_MAX_MS;
 }
 
 bool

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Operations on a whole session: describe, execute, interrupt, restart.
+// Operations on a whole session: describe, change, execute, interrupt, restart.
 
 #include <string.h>
 
@@ -22,14 +22,48 @@ session_describe(const struct session *session)
         json_object_set_new(kernels, kernel_spec(kernel)->name, kernel_describe(kernel));
     }
     int64_t memory = session->sandbox ? sandbox_memory(session->sandbox) : -1;
+    struct sandbox_activity activity = session_activity(session);
     bool busy = session_is_busy(session);
     int64_t active_ms = busy ? clock_wall_ms() : session->active_wall_ms;
-    return json_pack("{s:s, s:o, s:o, s:o, s:b, s:I, s:o, s:o}", "session_id", session->id,
-                     "created_at", rfc3339(session->created_wall_ms), "last_activity",
-                     rfc3339(active_ms), "expires_at",
-                     rfc3339(active_ms + session->idle_timeout_ms), "is_busy", busy,
-                     "execution_count", (json_int_t)session->execution_count, "kernels", kernels,
-                     "memory_bytes", memory >= 0 ? json_integer(memory) : json_null());
+    int64_t ends_ms = session->ends_wall_ms;
+    int64_t expires_ms = active_ms + session->idle_timeout_ms;
+    if (ends_ms && expires_ms > ends_ms)
+        expires_ms = ends_ms;
+    return json_pack("{s:s, s:o, s:o, s:o, s:o, s:b, s:I, s:o, s:o, s:i, s:i, s:o}", "session_id",
+                     session->id, "created_at", rfc3339(session->created_wall_ms), "last_activity",
+                     rfc3339(active_ms), "expires_at", rfc3339(expires_ms), "ends_at",
+                     ends_ms ? rfc3339(ends_ms) : json_null(), "is_busy", busy, "execution_count",
+                     (json_int_t)session->execution_count, "kernels", kernels, "memory_bytes",
+                     memory >= 0 ? json_integer(memory) : json_null(), "commands",
+                     activity.n_running, "terminals", activity.n_terminals, "metadata",
+                     json_deep_copy(session->metadata));
+}
+
+struct session_recording *
+session_change(struct session *session, const struct session_change *change, session_recorded_fn fn,
+               void *arg, struct kg_error *err)
+{
+    int64_t ends_ms = session->created_wall_ms + change->max_lifetime_s * 1000;
+    if (session->state != SESSION_READY) {
+        kg_error_set(err, KG_SESSION_BUSY, 0, "the session is still being created");
+        return NULL;
+    }
+    if (change->max_lifetime_s && ends_ms <= clock_wall_ms()) {
+        kg_error_set(err, KG_INVALID, 0,
+                     "max_lifetime: the session is older than that; to end it, delete it");
+        return NULL;
+    }
+    if (change->metadata) {
+        json_decref(session->metadata);
+        session->metadata = json_deep_copy(change->metadata);
+    }
+    if (change->idle_timeout_s)
+        session->idle_timeout_ms = change->idle_timeout_s * 1000;
+    if (change->max_lifetime_s)
+        session->ends_wall_ms = ends_ms;
+    session_touch(session);
+    loop_timer_start(session->expiry, 0); // it looks again when it is due
+    return session_record(session, fn, arg, err);
 }
 
 struct execution *

@@ -26,6 +26,7 @@ dismantle(struct session *session, const char *reason, const struct kg_error *op
     struct kg_error err = {0};
     kg_error_set(&err, KG_SESSION_NOT_FOUND, 0, "%s", reason ? reason : "the session has ended");
     session_opens_fail(session, NULL, opens_err ? opens_err : &err);
+    session_recordings_end(session, &err);
     session_commands_end(session, &err);
     session_downloads_end(session, &err);
     session_requests_end(session);
@@ -49,6 +50,7 @@ static void
 dispose(struct session *session)
 {
     json_decref(session->env);
+    json_decref(session->metadata);
     json_decref(session->packages);
     free(session->owner);
     free(session);

@@ -106,10 +106,7 @@ session_on_claimed(struct sandbox *sandbox, const struct kg_error *err, void *ar
 static int
 claim(struct session *session, struct kg_error *err)
 {
-    json_auto_t *meta = json_pack(
-        "{s:s, s:s, s:I, s:I, s:b, s:O}", "session_id", session->id, "owner", session->owner,
-        "created_ms", (json_int_t)session->created_wall_ms, "idle_timeout_ms",
-        (json_int_t)session->idle_timeout_ms, "one_shot", session->one_shot, "env", session->env);
+    json_auto_t *meta = session_record_make(session);
     return sandbox_claim(session->sandbox, meta,
                          sessions_memory_of(session->sessions, session->owner), session_on_claimed,
                          session, err);
@@ -152,20 +149,25 @@ session_on_expiry(void *arg)
     if (!session_is_idle(session))
         session_keep(session);
     int64_t left_ms = session->active_ms + session->idle_timeout_ms - clock_mono_ms();
+    bool ends = false;
+    if (session->ends_wall_ms && session->ends_wall_ms - clock_wall_ms() < left_ms) {
+        left_ms = session->ends_wall_ms - clock_wall_ms();
+        ends = true;
+    }
     if (left_ms > 0) {
         loop_timer_start(session->expiry, left_ms);
         return;
     }
-    log_info("session expired", LOG_STR("session", session->id));
-    session_end(session, "the session expired", NULL, NULL);
+    log_info(ends ? "session at its end" : "session expired", LOG_STR("session", session->id));
+    session_end(session, ends ? "the session has reached its max_lifetime" : "the session expired",
+                NULL, NULL);
 }
 
 // ---- Starting -------------------------------------------------------------------------------
 
 // Creates a session without a sandbox and adds it to the registry.
 static struct session *
-session_make(struct sessions *sessions, const char *owner, const char *id, const json_t *env,
-             int64_t idle_timeout_ms)
+session_make(struct sessions *sessions, const struct session_record *record)
 {
     struct session *session = KG_NEW(struct session);
     session->sessions = sessions;
@@ -176,15 +178,17 @@ session_make(struct sessions *sessions, const char *owner, const char *id, const
     TAILQ_INIT(&session->clients);
     session->install_step = loop_timer_new(sessions->loop, session_installs_step, session);
     session->packages = json_object();
-    snprintf(session->id, sizeof session->id, "%s", id);
-    session->owner = kg_strdup(owner);
-    session->env = env ? json_deep_copy(env) : json_object();
-    session->idle_timeout_ms = idle_timeout_ms;
-    session->created_wall_ms = clock_wall_ms();
+    snprintf(session->id, sizeof session->id, "%s", record->id);
+    session->owner = kg_strdup(record->owner);
+    session->env = record->env ? json_deep_copy(record->env) : json_object();
+    session->metadata = record->metadata ? json_deep_copy(record->metadata) : json_object();
+    session->idle_timeout_ms = record->idle_timeout_ms;
+    session->created_wall_ms = record->created_wall_ms;
+    session->ends_wall_ms = record->ends_wall_ms;
     session_touch(session);
     session->expiry = loop_timer_new(sessions->loop, session_on_expiry, session);
     session->step = loop_timer_new(sessions->loop, session_step, session);
-    loop_timer_start(session->expiry, session->idle_timeout_ms);
+    loop_timer_start(session->expiry, 0); // it looks again when it is due
     TAILQ_INSERT_TAIL(&sessions->live, session, link);
     LIST_INSERT_HEAD(session_bucket_of(sessions, session->id), session, in_bucket);
     sessions->n_live++;
@@ -198,9 +202,19 @@ session_new(struct sessions *sessions, const struct session_request *request)
     char id[SESSION_MAX_ID_LEN + 1] = "sess_";
     id_random(id + strlen(id), RANDOM_ID_LEN);
     int64_t idle_s = request->idle_timeout_s ? request->idle_timeout_s : settings->idle_timeout_s;
-    struct session *session =
-        session_make(sessions, request->owner, request->session_id ? request->session_id : id,
-                     request->env, idle_s * 1000);
+    int64_t lifetime_s =
+        request->max_lifetime_s ? request->max_lifetime_s : settings->max_lifetime_s;
+    int64_t now_ms = clock_wall_ms();
+    const struct session_record record = {
+        .id = request->session_id ? request->session_id : id,
+        .owner = request->owner,
+        .env = (json_t *)(uintptr_t)request->env,
+        .metadata = (json_t *)(uintptr_t)request->metadata,
+        .created_wall_ms = now_ms,
+        .idle_timeout_ms = idle_s * 1000,
+        .ends_wall_ms = lifetime_s ? now_ms + lifetime_s * 1000 : 0,
+    };
+    struct session *session = session_make(sessions, &record);
     session->one_shot = request->one_shot;
     // A pooled kernel has the pool's kernelspec, and does not have this session's environment.
     session->with_kernel =
@@ -263,24 +277,15 @@ session_on_adopted(struct sandbox *sandbox, void *arg)
 int
 session_adopt(struct sessions *sessions, const char *id, const json_t *meta, struct kg_error *err)
 {
-    const char *owner, *name;
-    json_int_t created_ms, idle_timeout_ms;
-    int one_shot;
-    json_t *env;
-    json_error_t why;
-    if (json_unpack_ex((json_t *)(uintptr_t)meta, &why, 0, "{s:s, s:s, s:I, s:I, s:b, s:o}",
-                       "session_id", &name, "owner", &owner, "created_ms", &created_ms,
-                       "idle_timeout_ms", &idle_timeout_ms, "one_shot", &one_shot, "env", &env) < 0)
-        return kg_error_set(err, KG_INVALID, 0, "meta.json is malformed: %s", why.text);
-    if (one_shot)
-        return kg_error_set(err, KG_INVALID, 0, "the client of this one-shot session is gone");
+    struct session_record record;
+    if (session_record_read(meta, &record, err) < 0)
+        return -1;
     const struct sandbox_spec spec = {
         .agent_idle_timeout_s = (int)sessions->settings.idle_timeout_s,
         .network = sessions->settings.network,
         .ready_timeout_ms = sessions->settings.sandbox_start_timeout_ms,
     };
-    struct session *session = session_make(sessions, owner, name, env, idle_timeout_ms);
-    session->created_wall_ms = created_ms;
+    struct session *session = session_make(sessions, &record);
     session->sandbox = sandbox_adopt(sessions->settings.sandboxes, id, true, &spec,
                                      &session_sandbox_events, session, err);
     if (session->sandbox) {

@@ -278,6 +278,19 @@ sessions_count_everywhere(const struct sessions *sessions)
     return sessions->n_live + count_elsewhere(sessions, NULL);
 }
 
+void
+sessions_count_commands(const struct sessions *sessions, int64_t *ret_commands,
+                        int64_t *ret_terminals)
+{
+    const struct session *session;
+    *ret_commands = *ret_terminals = 0;
+    TAILQ_FOREACH(session, &sessions->live, link) {
+        const struct sandbox_activity activity = session_activity(session);
+        *ret_commands += activity.n_running;
+        *ret_terminals += activity.n_terminals;
+    }
+}
+
 json_t *
 sessions_ids(const struct sessions *sessions, const char *owner)
 {
@@ -290,16 +303,31 @@ sessions_ids(const struct sessions *sessions, const char *owner)
     return ids;
 }
 
+static bool
+passes(const struct session *session, const struct sessions_filter *filter)
+{
+    return session_has_metadata(session, filter->metadata) &&
+           (!filter->spec || session_find_kernel(session, filter->spec)) &&
+           (!filter->busy || session_is_busy(session) == *filter->busy);
+}
+
+json_t *
+sessions_describe_some(const struct sessions *sessions, const char *owner,
+                       const struct sessions_filter *filter)
+{
+    json_t *some = json_object();
+    struct session *session;
+    TAILQ_FOREACH(session, &sessions->live, link) {
+        if (strcmp(session->owner, owner) == 0 && passes(session, filter))
+            json_object_set_new(some, session->id, session_describe(session));
+    }
+    return some;
+}
+
 json_t *
 sessions_describe(const struct sessions *sessions, const char *owner)
 {
-    json_t *all = json_object();
-    struct session *session;
-    TAILQ_FOREACH(session, &sessions->live, link) {
-        if (strcmp(session->owner, owner) == 0)
-            json_object_set_new(all, session->id, session_describe(session));
-    }
-    return all;
+    return sessions_describe_some(sessions, owner, &(const struct sessions_filter){0});
 }
 
 bool

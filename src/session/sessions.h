@@ -42,6 +42,7 @@ struct sessions_settings {
     bool several_owners; // shared resources: each owner gets at most half, in turn
     bool evict_idle;     // at the limit, end the session that has been idle longest
     int64_t idle_timeout_s;
+    int64_t max_lifetime_s;                    // of sessions that name none; 0: no end
     bool network;                              // sandboxes have a way out
     struct http_client *http;                  // for downloads
     const struct address_policy *fetch_policy; // the same
@@ -81,6 +82,8 @@ struct session_request {
     const struct kernelspec *kernelspec;
     const json_t *env;      // for kernels of a new session: an object of strings, or NULL
     int64_t idle_timeout_s; // of a new session; 0: the default
+    int64_t max_lifetime_s; // the same: it ends then, whatever happens
+    const json_t *metadata; // of a new session: session_metadata_check(); or NULL
     bool one_shot;          // a new session ends with its first execution
 };
 
@@ -106,6 +109,9 @@ struct session *sessions_find(struct sessions *sessions, const char *owner, cons
 size_t sessions_count(const struct sessions *sessions);
 // With those of the other gateways of the installation.
 size_t sessions_count_everywhere(const struct sessions *sessions);
+// The commands and terminals that run in them, as their sandboxes last reported.
+void sessions_count_commands(const struct sessions *sessions, int64_t *ret_commands,
+                             int64_t *ret_terminals);
 // Sandboxes of the pool that are ready for a session, and those that are being started.
 size_t sessions_n_pooled(const struct sessions *sessions);
 size_t sessions_n_starting(const struct sessions *sessions);
@@ -119,6 +125,14 @@ int64_t sessions_count_of(const struct sessions *sessions, const char *owner);
 json_t *sessions_ids(const struct sessions *sessions, const char *owner);
 // {id: session_describe()} of one owner's sessions, a new reference.
 json_t *sessions_describe(const struct sessions *sessions, const char *owner);
+// The same of those to which all of this applies.
+struct sessions_filter {
+    const json_t *metadata;        // they have these members; or NULL
+    const struct kernelspec *spec; // they have a kernel of it; or NULL
+    const bool *busy;              // they are, or are not; or NULL
+};
+json_t *sessions_describe_some(const struct sessions *sessions, const char *owner,
+                               const struct sessions_filter *filter);
 // Whether anything that a shutdown should wait for runs or is queued in any session.
 bool sessions_are_busy(const struct sessions *sessions);
 // Ends all sessions and the pool. `on_done` fires once, after the last sandbox is gone.

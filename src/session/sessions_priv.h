@@ -3,13 +3,14 @@
 //
 //     sessions.c            the registry, limits, opening; file_links.c stands on it
 //     session_start.c       new and adopted sessions, the sandbox's events, expiry
+//     session_record.c      what another gateway knows of a session, and changes of that
 //     session_kernels.c     kernels, and the step that follows their events
 //     session_end.c         the end of one session and of all
 //     session_opens.c, session_commands.c, session_files.c, session_downloads.c,
 //     session_installs.c    what clients wait for in a session
 //     session_requests.c    what code in the sandbox asks for; it stands on session_installs.c
 //     session_clients.c     clients that are connected
-//     session_control.c     describe, execute, interrupt, restart
+//     session_control.c     describe, change, execute, interrupt, restart
 //     session_state.c       state and activity
 #pragma once
 
@@ -53,10 +54,12 @@ struct session {
     char *owner;
     char id[SESSION_MAX_ID_LEN + 1];
     json_t *env;
+    json_t *metadata; // an object of strings
     bool one_shot;
     bool broken; // its sandbox can run no kernel any more
     int64_t idle_timeout_ms;
     int64_t created_wall_ms;
+    int64_t ends_wall_ms; // whatever happens; 0: at no time
     int64_t active_wall_ms;
     int64_t active_ms; // the same on the monotonic clock
     int64_t used_ms;   // when somebody last used it; what it does alone is activity, but not use
@@ -78,8 +81,9 @@ struct session {
     struct loop_timer *install_step;
     json_t *packages; // {name: description} of requested packages
     struct session_restart restart;
-    struct loop_timer *expiry;
-    struct loop_timer *step; // session_step()
+    LIST_HEAD(, session_recording) recordings;
+    struct loop_timer *expiry; // looks whether it is idle for too long, or at its end
+    struct loop_timer *step;   // session_step()
     loop_fn on_ended;
     void *on_ended_arg;
 };
@@ -129,6 +133,8 @@ void session_opens_answer(struct session *session);
 
 // ---- Commands, downloads, installations -----------------------------------------------------
 
+// sandbox_activity(); without a sandbox nothing.
+struct sandbox_activity session_activity(const struct session *session);
 // Whether something runs for which no client waits: a command that is kept, a program in a
 // terminal.
 bool session_works_alone(const struct session *session);
@@ -172,6 +178,27 @@ void session_step(void *arg);
 
 // As max_memory_of in struct sessions_settings; 0 without it.
 int64_t sessions_memory_of(const struct sessions *sessions, const char *owner);
+
+// ---- session_record.c -----------------------------------------------------------------------
+
+// What a record says; all borrowed from it.
+struct session_record {
+    const char *id, *owner;
+    json_t *env;
+    json_t *metadata; // NULL: none
+    int64_t created_wall_ms, idle_timeout_ms;
+    int64_t ends_wall_ms; // 0: at no time
+};
+// The record of the session as it is now, a new reference.
+json_t *session_record_make(const struct session *session);
+KG_MUST_CHECK int session_record_read(const json_t *record, struct session_record *ret,
+                                      struct kg_error *err);
+// Records the session as it is now; as session_change() otherwise. It must have its sandbox.
+KG_MUST_CHECK struct session_recording *
+session_record(struct session *session, session_recorded_fn fn, void *arg, struct kg_error *err);
+// Whether it has all these members.
+bool session_has_metadata(const struct session *session, const json_t *wanted);
+void session_recordings_end(struct session *session, const struct kg_error *err);
 
 // ---- session_start.c ------------------------------------------------------------------------
 

@@ -82,7 +82,9 @@ parse_session(const json_t *root)
         check_error(&err);
         return;
     }
-    assert(body.spec && body.idle_timeout_s >= 0 && body.idle_timeout_s <= 31536000);
+    assert(body.spec && body.own.idle_timeout_s >= 0 && body.own.idle_timeout_s <= 31536000);
+    assert(body.own.max_lifetime_s >= 0 && body.own.max_lifetime_s <= 31536000);
+    assert(!body.own.metadata || json_object_size(body.own.metadata) <= 32);
     check_env(body.env);
 }
 

@@ -722,6 +722,44 @@ sandbox_claim(struct sandbox *sandbox, const json_t *meta, int64_t memory_mb, sa
     return 0;
 }
 
+struct provisioner_op {
+    struct loop_timer *timer;
+    void (*fn)(const struct kg_error *err, void *arg);
+    void *arg;
+};
+
+static void
+on_recorded(void *arg)
+{
+    struct provisioner_op *op = arg;
+    loop_timer_free(op->timer);
+    op->fn(NULL, op->arg);
+    free(op);
+}
+
+struct provisioner_op *
+sandbox_record(struct sandbox *sandbox, const json_t *meta,
+               void (*fn)(const struct kg_error *err, void *arg), void *arg, struct kg_error *err)
+{
+    (void)err;
+    assert(sandbox->state == SANDBOX_CLAIMED);
+    KG_AUTO_FREE char *text = json_dumps(meta, JSON_COMPACT | JSON_SORT_KEYS);
+    note("record", text);
+    struct provisioner_op *op = KG_NEW(struct provisioner_op);
+    op->timer = loop_timer_new(fakes.loop, on_recorded, op);
+    op->fn = fn;
+    op->arg = arg;
+    loop_timer_start(op->timer, 0);
+    return op;
+}
+
+void
+sandbox_record_cancel(struct provisioner_op *op)
+{
+    loop_timer_free(op->timer);
+    free(op);
+}
+
 void
 sandbox_set_events(struct sandbox *sandbox, const struct sandbox_events *events, void *arg)
 {

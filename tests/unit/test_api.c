@@ -134,6 +134,11 @@ static const struct bad_body bad_session[] = {
     {"{'idle_timeout':31536001}", "idle_timeout must be 1 to 31536000 seconds", 0},
     {"{'idle_timeout':1e300}", "idle_timeout must be 1 to 31536000 seconds", 0},
     {"{'idle_timeout':'60'}", "idle_timeout must be 1 to 31536000 seconds", 0},
+    {"{'max_lifetime':0}", "max_lifetime must be 1 to 31536000 seconds", 0},
+    {"{'metadata':5}", "metadata must be an object of strings", 0},
+    {"{'metadata':{'a':5}}", "metadata: \"a\" must be a string of at most 512 bytes", 0},
+    {"{'metadata':{'\\u0007':''}}",
+     "metadata: a name must have 1 to 64 bytes, without control characters", 0},
 };
 
 static const struct bad_body bad_command[] = {
@@ -341,14 +346,22 @@ test_session_bodies(void **state)
     assert_null(body.session_id);
     assert_ptr_equal(body.spec, face.default_spec);
     assert_null(body.env);
-    assert_int_equal(body.idle_timeout_s, 0);
+    assert_int_equal(body.own.idle_timeout_s, 0);
     json_auto_t *full =
         parse("{'session_id':'s1','language':'ruby','env':{'A':'1'},'idle_timeout':31536000}");
     assert_int_equal(session_body_parse(&context, full, &body, &err), 0);
     assert_string_equal(body.session_id, "s1");
     assert_string_equal(body.spec->name, "ruby");
     assert_int_equal(json_object_size(body.env), 1);
-    assert_int_equal(body.idle_timeout_s, 31536000);
+    assert_int_equal(body.own.idle_timeout_s, 31536000);
+    assert_null(body.own.metadata);
+    struct session_change change;
+    json_auto_t *some = parse("{'metadata':{'a':'1'},'max_lifetime':60.5}");
+    assert_int_equal(session_patch_body_parse(&context, some, &change, &err), 0);
+    assert_int_equal(change.max_lifetime_s, 60);
+    assert_int_equal(change.idle_timeout_s, 0);
+    assert_int_equal(json_object_size(change.metadata), 1);
+    assert_int_equal(session_patch_body_parse(&context, full, &change, &err), -1);
 }
 
 int

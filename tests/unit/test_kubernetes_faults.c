@@ -458,6 +458,16 @@ test_claims(void **state)
     claim_with(f, json_object(), 128); // pods keep their limit
     assert_int_equal(f->err.code, KG_INVALID);
     assert_int_equal(f->n_requests[CLAIM], n_asked);
+    // Only the record of a pod that is this gateway's is replaced.
+    json_auto_t *record = json_pack("{s:s}", "session_id", "t");
+    int n_done = f->n_done;
+    assert_non_null(provisioner_record(&f->kube->base, "a", record, fixture_on_done, f, NULL));
+    PASS_TIME_UNTIL(f, f->n_done == n_done + 1);
+    assert_int_equal(f->err.code, KG_OK);
+    assert_int_equal(f->n_requests[CLAIM], n_asked + 1);
+    assert_non_null(strstr(f->latest[CLAIM], "\"value\":\"claimed\""));
+    assert_non_null(strstr(f->latest[CLAIM], "1holder\""));
+    assert_null(strstr(f->latest[CLAIM], "\"free\""));
     f->answers[CLAIM][0].status = 422; // a test of the patch has failed
     f->answers[CLAIM][1] = (struct fake_answer){.status = 422};
     claim(f, json_object());

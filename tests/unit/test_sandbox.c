@@ -301,6 +301,13 @@ provisioner_claim(struct provisioner *provisioner, const char *id, const json_t 
     return op_new(provisioner, CLAIM, on_done, arg);
 }
 
+struct provisioner_op *
+provisioner_record(struct provisioner *provisioner, const char *id, const json_t *meta,
+                   provisioner_done_fn on_done, void *arg, struct kg_error *err)
+{
+    return provisioner_claim(provisioner, id, meta, 0, on_done, arg, err);
+}
+
 // ---- Fixture --------------------------------------------------------------------------------
 
 struct fixture {

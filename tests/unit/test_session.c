@@ -652,6 +652,59 @@ test_eviction_spares_file_traffic(void **state)
     assert_int_equal(next.err.code, KG_OK);
 }
 
+// ---- What a session has besides --------------------------------------------------------------
+
+static void
+on_recorded(const struct kg_error *err, void *arg)
+{
+    int *n = arg;
+    *n += err ? 100 : 1;
+}
+
+static void
+test_a_session_ends_at_its_end(void **state)
+{
+    struct fixture *f = *state;
+    struct opener opener = {0};
+    struct session_request request = named(f, "s1");
+    request.max_lifetime_s = 60;
+    open_request(f, &opener, &request);
+    struct kg_error err = {0};
+    int n = 0;
+    struct session_change change = {.max_lifetime_s = 4000, .idle_timeout_s = 31536000};
+    assert_non_null(session_change(opener.session, &change, on_recorded, &n, &err));
+    RUN_UNTIL(f, n == 1);
+    virtual_clock_advance(f->loop, 3900 * 1000);
+    assert_non_null(sessions_find(f->sessions, "me", "s1", &err));
+    virtual_clock_advance(f->loop, 101 * 1000);
+    assert_null(sessions_find(f->sessions, "me", "s1", &err));
+}
+
+static void
+test_changes_are_recorded(void **state)
+{
+    struct fixture *f = *state;
+    struct opener opener = {0};
+    struct kg_error err = {0};
+    json_auto_t *metadata = json_pack("{s:s}", "a", "1");
+    struct session_change change = {.metadata = metadata, .idle_timeout_s = 77};
+    int n = 0, n_cancelled = 0, n_late = 0;
+    open_named(f, &opener, "s1");
+    assert_int_equal(fake_journal_count("record"), 0);
+    assert_non_null(session_change(opener.session, &change, on_recorded, &n, &err));
+    RUN_UNTIL(f, n == 1);
+    assert_non_null(strstr(fake_journal(), "\"idle_timeout_ms\":77000,\"metadata\":{\"a\":\"1\"}"));
+    // A client that leaves, and a session that ends before.
+    struct session_recording *recording =
+        session_change(opener.session, &change, on_recorded, &n_cancelled, &err);
+    assert_non_null(recording);
+    session_recording_cancel(recording);
+    assert_non_null(session_change(opener.session, &change, on_recorded, &n_late, &err));
+    session_end(opener.session, "the test ends it", NULL, NULL);
+    assert_int_equal(n_late, 100);
+    assert_int_equal(n_cancelled, 0);
+}
+
 int
 main(void)
 {
@@ -674,6 +727,8 @@ main(void)
         TEST(test_the_container_ends),
         TEST(test_several_kernels),
         TEST(test_too_many_kernels_for_a_new_session),
+        TEST(test_a_session_ends_at_its_end),
+        TEST(test_changes_are_recorded),
         cmocka_unit_test(test_file_links),
         cmocka_unit_test(test_a_link_is_valid_for_a_day),
         TEST(test_a_link_ends_with_its_session),

@@ -13,6 +13,7 @@
 #include "kernel.h"
 #include "loop.h"
 #include "routes.h"
+#include "session.h"
 #include "session_downloads.h"
 
 // ---- Bodies (bodies.c) ----------------------------------------------------------------------
@@ -35,12 +36,16 @@ struct session_body {
     const char *session_id;
     const struct kernelspec *spec;
     const json_t *env;
-    int64_t idle_timeout_s; // 0: the default
+    struct session_change own; // 0: the default
     struct session_download downloads[SESSION_DOWNLOADS_MAX];
     size_t n_downloads;
 };
 KG_MUST_CHECK int session_body_parse(const struct api_context *context, const json_t *root,
                                      struct session_body *ret, struct kg_error *err);
+
+// The body of PATCH sessions/{id}; borrowed.
+KG_MUST_CHECK int session_patch_body_parse(const struct api_context *context, const json_t *root,
+                                           struct session_change *ret, struct kg_error *err);
 
 // The body of POST sessions/{id}/packages; `ret` is borrowed from it.
 KG_MUST_CHECK int packages_body_parse(const json_t *root, const json_t **ret, struct kg_error *err);

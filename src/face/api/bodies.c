@@ -12,7 +12,7 @@
 
 // Below the agent's limits, which also cover the variables of the gateway and the kernelspec.
 enum { MAX_ENV_ENTRIES = 64, MAX_ENV_BYTES = 16 << 10 };
-enum { MAX_CWD_BYTES = 4000, MAX_VARIABLES = 1024, MAX_IDLE_TIMEOUT_S = 31536000 };
+enum { MAX_CWD_BYTES = 4000, MAX_VARIABLES = 1024, MAX_SESSION_S = 31536000 };
 enum { MAX_KEPT_TIMEOUT_S = 24 * 3600 };
 
 static int
@@ -160,19 +160,45 @@ execute_body_parse(const struct api_context *context, const json_t *root, struct
     return 0;
 }
 
+// Of a session: 0 if it is missing.
 static int
-take_idle_timeout(const json_t *root, int64_t *ret_s, struct kg_error *err)
+take_seconds(const json_t *root, const char *name, int64_t max, int64_t *ret_s,
+             struct kg_error *err)
 {
-    const json_t *value = member(root, "idle_timeout");
+    const json_t *value = member(root, name);
     *ret_s = 0;
     if (!value)
         return 0;
     double seconds = json_number_value(value);
-    if (!json_is_number(value) || !(seconds >= 1) || seconds > MAX_IDLE_TIMEOUT_S)
-        return kg_error_set(err, KG_INVALID, 0, "idle_timeout must be 1 to %d seconds",
-                            MAX_IDLE_TIMEOUT_S);
+    if (!json_is_number(value) || !(seconds >= 1) || seconds > (double)max)
+        return kg_error_set(err, KG_INVALID, 0, "%s must be 1 to %lld seconds", name,
+                            (long long)max);
     *ret_s = (int64_t)seconds;
     return 0;
+}
+
+// What a session is given, or later changed to.
+static int
+take_change_of_session(const struct api_context *context, const json_t *root,
+                       struct session_change *ret, struct kg_error *err)
+{
+    int64_t max_lifetime_s = context->face->max_lifetime_s;
+    *ret = (struct session_change){.metadata = member(root, "metadata")};
+    if (take_seconds(root, "idle_timeout", MAX_SESSION_S, &ret->idle_timeout_s, err) < 0 ||
+        take_seconds(root, "max_lifetime", max_lifetime_s ? max_lifetime_s : MAX_SESSION_S,
+                     &ret->max_lifetime_s, err) < 0)
+        return -1;
+    return ret->metadata ? session_metadata_check(ret->metadata, err) : 0;
+}
+
+int
+session_patch_body_parse(const struct api_context *context, const json_t *root,
+                         struct session_change *ret, struct kg_error *err)
+{
+    static const char *const names[] = {"metadata", "idle_timeout", "max_lifetime", NULL};
+    if (check_names(root, names, err) < 0)
+        return -1;
+    return take_change_of_session(context, root, ret, err);
 }
 
 static int
@@ -216,13 +242,14 @@ int
 session_body_parse(const struct api_context *context, const json_t *root, struct session_body *ret,
                    struct kg_error *err)
 {
-    static const char *const names[] = {"session_id",   "kernel",    "language", "env",
-                                        "idle_timeout", "file_urls", "files",    NULL};
+    static const char *const names[] = {
+        "session_id",   "kernel",   "language",  "env",   "idle_timeout",
+        "max_lifetime", "metadata", "file_urls", "files", NULL};
     *ret = (struct session_body){0};
     if (check_names(root, names, err) < 0 ||
         take_string(root, "session_id", &ret->session_id, err) < 0 ||
         take_spec(context, root, &ret->spec, err) < 0 || take_env(root, &ret->env, err) < 0 ||
-        take_idle_timeout(root, &ret->idle_timeout_s, err) < 0 ||
+        take_change_of_session(context, root, &ret->own, err) < 0 ||
         take_downloads(root, ret, err) < 0)
         return -1;
     return 0;

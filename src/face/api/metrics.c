@@ -10,12 +10,16 @@ void
 handle_metrics(struct http_request *request, void *arg)
 {
     const struct api_context *context = arg;
+    int64_t commands, terminals;
     metric_set(METRIC_SESSIONS, (double)sessions_count(context->face->sessions));
     metric_set(METRIC_INSTALLATION_SESSIONS,
                (double)sessions_count_everywhere(context->face->sessions));
     metric_set(METRIC_POOL_TARGET, (double)sessions_pool_target(context->face->sessions));
     metric_set(METRIC_POOL_READY, (double)sessions_n_pooled(context->face->sessions));
     metric_set(METRIC_POOL_STARTING, (double)sessions_n_starting(context->face->sessions));
+    sessions_count_commands(context->face->sessions, &commands, &terminals);
+    metric_set(METRIC_COMMANDS_RUNNING, (double)commands);
+    metric_set(METRIC_TERMINALS, (double)terminals);
     metrics_read_budgets();
     metrics_read_process();
     KG_AUTO_BUF text = {0};

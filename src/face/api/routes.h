@@ -13,6 +13,7 @@
           HTTP_STARTS_WORK | HTTP_JSON_BODY, session_in_body)                                      \
     ROUTE(GET, API_SESSIONS_PATH, handle_session_list, HTTP_KEY_IN_QUERY, all_sessions)           \
     ROUTE(GET, "/api/v1/sessions/{id}", handle_session_show, HTTP_KEY_IN_QUERY, session_in_path)   \
+    ROUTE(PATCH, "/api/v1/sessions/{id}", handle_session_change, HTTP_JSON_BODY, session_in_path)  \
     ROUTE(DELETE, "/api/v1/sessions/{id}", handle_session_delete, 0, session_in_path)              \
     ROUTE(GET, "/api/v1/sessions/{id}/executions", handle_execution_list,                          \
           HTTP_KEY_IN_QUERY, session_in_path)                                                      \

@@ -85,7 +85,9 @@ handle_session_create(struct http_request *request, void *arg)
         .session_id = body->session_id,
         .kernelspec = body->spec,
         .env = body->env,
-        .idle_timeout_s = body->idle_timeout_s,
+        .idle_timeout_s = body->own.idle_timeout_s,
+        .max_lifetime_s = body->own.max_lifetime_s,
+        .metadata = body->own.metadata,
     };
     creation->open =
         session_open_start(context->face->sessions, &session_request, on_created, creation, &err);
@@ -95,11 +97,45 @@ handle_session_create(struct http_request *request, void *arg)
 
 // ---- List and show --------------------------------------------------------------------------
 
+// What a list is limited to. `ret_metadata` and `ret_busy` are what `ret` borrows; the first one is
+// to be freed.
+static int
+read_filter(const struct http_request *request, const struct api_context *context,
+            struct sessions_filter *ret, json_t **ret_metadata, bool *ret_busy,
+            struct kg_error *err)
+{
+    const char *metadata = http_request_query(request, "metadata");
+    const char *kernel = http_request_query(request, "kernel");
+    const char *busy = http_request_query(request, "busy");
+    *ret = (struct sessions_filter){0};
+    if (metadata) {
+        ret->metadata = *ret_metadata = http_json_parse(metadata, strlen(metadata), err);
+        if (!ret->metadata || session_metadata_check(ret->metadata, err) < 0)
+            return -1;
+    }
+    if (kernel && !(ret->spec = kernelspecs_find(context->face->specs, kernel, err)))
+        return -1;
+    if (busy && strcmp(busy, "true") != 0 && strcmp(busy, "false") != 0)
+        return kg_error_set(err, KG_INVALID, 0, "busy must be true or false");
+    *ret_busy = busy && strcmp(busy, "true") == 0;
+    ret->busy = busy ? ret_busy : NULL;
+    return 0;
+}
+
 void
 handle_session_list(struct http_request *request, void *arg)
 {
     const struct api_context *context = arg;
-    json_t *sessions = sessions_describe(context->face->sessions, http_request_owner(request));
+    struct kg_error err = {0};
+    struct sessions_filter filter;
+    json_auto_t *metadata = NULL;
+    bool busy;
+    if (read_filter(request, context, &filter, &metadata, &busy, &err) < 0) {
+        http_reply_error(request, &err);
+        return;
+    }
+    json_t *sessions =
+        sessions_describe_some(context->face->sessions, http_request_owner(request), &filter);
     const json_t *body;
     size_t i;
     json_array_foreach(http_request_elsewhere(request), i, body)
@@ -195,6 +231,57 @@ handle_session_show(struct http_request *request, void *arg)
         json_object_update_new(showing->body, json_pack("{s:[], s:i}", "files", "total_files", 0));
         show_reply(showing);
     }
+}
+
+// ---- Change ---------------------------------------------------------------------------------
+
+struct changing {
+    struct http_request *request;
+    struct api_context *context;
+    struct session_recording *recording;
+};
+
+static void
+changing_free(void *arg)
+{
+    struct changing *changing = arg;
+    session_recording_cancel(changing->recording);
+    free(changing);
+}
+
+static void
+on_changed(const struct kg_error *err, void *arg)
+{
+    struct changing *changing = arg;
+    changing->recording = NULL;
+    const struct session *session =
+        err ? NULL : api_find_session(changing->request, changing->context);
+    if (session)
+        http_reply_json(changing->request, 200, session_describe(session));
+    else if (err)
+        http_reply_error(changing->request, err);
+}
+
+void
+handle_session_change(struct http_request *request, void *arg)
+{
+    struct kg_error err = {0};
+    struct session_change change;
+    struct session *session = api_find_session(request, arg);
+    if (!session)
+        return;
+    json_auto_t *root = http_request_json(request, &err);
+    if (!root || session_patch_body_parse(arg, root, &change, &err) < 0) {
+        http_reply_error(request, &err);
+        return;
+    }
+    struct changing *changing = KG_NEW(struct changing);
+    changing->request = request;
+    changing->context = arg;
+    http_request_own(request, changing, changing_free);
+    changing->recording = session_change(session, &change, on_changed, changing, &err);
+    if (!changing->recording)
+        http_reply_error(request, &err);
 }
 
 // ---- Control --------------------------------------------------------------------------------

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Claims a sandbox: with replicas its session's name first, by a Lease (kubernetes_names.c), and
-// then the pod, by one patch.
+// then the pod, by one patch. Another patch replaces the record of a claimed one.
 #include <string.h>
 
 #include "budget.h"
@@ -32,6 +32,16 @@ claim_patch(const struct kubernetes *kube, const struct kube_op *op, const char 
         kube_owner_hash(budget_name(owner), hash);
         kube_patch_add(patch, KUBE_PATH_LABEL("share"), hash);
     }
+    return patch;
+}
+
+static json_t *
+record_patch(const struct kubernetes *kube, const char *meta)
+{
+    json_t *patch = json_array();
+    kube_patch_test(patch, KUBE_PATH_LABEL("state"), "claimed");
+    kube_patch_test(patch, KUBE_PATH_ANNOTATION("holder"), kube->holder);
+    kube_patch_replace(patch, KUBE_PATH_ANNOTATION("meta"), meta);
     return patch;
 }
 
@@ -92,6 +102,7 @@ on_claimed(const struct http_call_result *result, void *arg)
 static void
 ask_claim(struct kube_op *op)
 {
+    const struct kubernetes *kube = kube_of(&op->base);
     KG_AUTO_FREE char *path = kube_pod_path(kube_of(&op->base), op->base.id);
     KG_AUTO_FREE char *meta = json_dumps(op->base.meta, JSON_COMPACT);
     if (!meta || strlen(meta) > META_MAX_BYTES)
@@ -100,7 +111,8 @@ ask_claim(struct kube_op *op)
                      META_MAX_BYTES >> 10);
     else
         op->call =
-            kube_call(kube_of(&op->base), "PATCH", path, claim_patch(kube_of(&op->base), op, meta),
+            kube_call(kube_of(&op->base), "PATCH", path,
+                      op->base.again ? record_patch(kube, meta) : claim_patch(kube, op, meta),
                       on_claimed, op, &op->base.err);
     if (!op->call)
         op_finish(&op->base);
@@ -239,7 +251,7 @@ static void
 claim_step(struct kube_op *op)
 {
     char hash[KUBE_HASH_LEN + 1];
-    if (!op->named && kube_has_replicas(kube_of(&op->base)) &&
+    if (!op->base.again && !op->named && kube_has_replicas(kube_of(&op->base)) &&
         kube_session_hash_of(op->base.meta, hash))
         ask_name(op, hash);
     else

@@ -64,10 +64,15 @@ append_session(struct buf *text, const char *id, const json_t *about, bool is_ow
         buf_printf(&kernels, "%s%s %s", kernels.len ? ", " : "", name, state ? state : "?");
     }
     const char *expires = json_string_value(json_object_get(about, "expires_at"));
-    buf_printf(text, "%s%s: %s; %lld executions; expires %s\n", id,
-               is_own ? " (this conversation's own)" : "", kernels.len ? kernels.data : "starting",
-               (long long)json_integer_value(json_object_get(about, "execution_count")),
-               expires ? expires : "?");
+    json_int_t commands = json_integer_value(json_object_get(about, "commands"));
+    json_int_t terminals = json_integer_value(json_object_get(about, "terminals"));
+    buf_printf(text, "%s%s: %s; %lld executions; ", id, is_own ? " (this conversation's own)" : "",
+               kernels.len ? kernels.data : "starting",
+               (long long)json_integer_value(json_object_get(about, "execution_count")));
+    if (commands + terminals > 0)
+        buf_printf(text, "running: %lld commands, %lld terminals; ", (long long)commands,
+                   (long long)terminals);
+    buf_printf(text, "expires %s\n", expires ? expires : "?");
 }
 
 void
