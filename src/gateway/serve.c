@@ -430,6 +430,7 @@ on_terminate(int signum, void *arg)
              LOG_INT("sessions", (int64_t)sessions_count(gateway->core.sessions)));
     http_server_drain(gateway->server);
     mcp_drain(mcp_face_mcp(gateway->mcp));
+    api_drain(&gateway->api);
     core_retire(&gateway->core);
     gateway->drain_deadline_ms = clock_mono_ms() + gateway->core.config->drain_timeout_s * 1000;
     loop_timer_start(gateway->drain, 0);

@@ -3,9 +3,11 @@
 
 import base64
 import json
+import signal
 
 import pytest
-from kernelgate import wait_for
+from component import cell
+from kernelgate import problem, wait_for
 from session_commands import Commands, Known, start
 
 
@@ -253,3 +255,47 @@ def test_the_session_ends(command, gateway, session):
         error, done = list(lines)[-2:]
     assert error["ename"] == "CommandLost" and done["status"] == "died"
     assert known.client.get(known.url).json()["code"] == "session_not_found"
+
+
+# ---- A gateway that shuts down --------------------------------------------------------------
+
+
+def test_followers_do_not_delay_a_shutdown(start_gateway):
+    gateway = start_gateway("--keep-sandboxes", "--drain-timeout", "600")
+    session = gateway.create_session()
+    start(Commands(gateway, session), "echo on; sleep 600", "first")
+    own = {"command": "echo on; sleep 600", "id": "second", "on_disconnect": "continue"}
+    path = f"/api/v1/sessions/{session}/commands"
+    with (
+        gateway.client.stream("GET", f"{path}/first/output") as joined,
+        gateway.client.stream("POST", path, json=own) as started,
+    ):
+        streams = [map(json.loads, answer.iter_lines()) for answer in (joined, started)]
+        for lines in streams:
+            assert [next(lines)["type"] for _ in range(2)] == ["started", "stdout"]
+        gateway.signal(signal.SIGTERM)
+        for lines, name in zip(streams, ("first", "second"), strict=True):
+            line = {"type": "draining", "command_id": name, "session_id": session}
+            assert list(lines) == [line]
+    assert gateway.wait() == 0
+    gateway.start()
+    wait_for(lambda: gateway.client.get(path).status_code == 200)
+    assert Known(Commands(gateway, session), "first").show()["running"]
+    with gateway.client.stream("GET", f"{path}/second/output") as again:
+        assert json.loads(next(again.iter_lines()))["running"]
+    gateway.delete_session(session)
+
+
+def test_no_follower_begins_while_a_gateway_shuts_down(start_gateway):
+    gateway = start_gateway("--drain-timeout", "600")
+    session = gateway.create_session()
+    start(Commands(gateway, session), "sleep 600", "first")
+    with gateway.stream(cell("print 1", "wait go"), session_id=session) as reader:
+        reader.next_of("stdout")
+        gateway.signal(signal.SIGTERM)
+        wait_for(lambda: gateway.client.get("/readyz").status_code == 503)
+        path = f"/api/v1/sessions/{session}/commands/first/output"
+        problem(gateway.client.get(path), 503, "draining")
+        gateway.release(session)
+        assert reader.rest().status == "ok"
+    assert gateway.wait() == 0

@@ -2,9 +2,12 @@
 // The REST API: the endpoints below /api/v1, file links, probes and metrics.
 #pragma once
 
+#include <sys/queue.h>
+
 #include "base.h"
 
 struct accounts;
+struct command_stream;
 struct face_context;
 struct http_server;
 struct login_limits;
@@ -24,9 +27,13 @@ struct api_context {
     int64_t max_sessions, memory_mb; // of all owners; of a sandbox: the settings
     const char *provisioner;
     int64_t started_ms; // clock_mono_ms()
+    // Streams of commands that go on without their clients (command_stream.c); {0} at first.
+    LIST_HEAD(, command_stream) followers;
 };
 
 // GET lists the client's sessions.
 #define API_SESSIONS_PATH "/api/v1/sessions"
 // Adds the routes; the context must outlive the server.
 void api_register(struct http_server *server, struct api_context *context);
+// The server drains: ends the streams that would last as long as a command does which goes on.
+void api_drain(struct api_context *context);

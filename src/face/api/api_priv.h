@@ -143,6 +143,7 @@ struct command_stream_settings {
     const struct session *session; // borrowed
     bool waits;                    // one answer at the end
     bool starts_with_line;         // of type `started`
+    bool follows;                  // the command goes on without it: api_drain() ends the stream
     int64_t deadline_ms;           // until then a client may read as slowly as it likes; 0: not
 };
 struct command_stream *command_stream_new(struct http_request *request,

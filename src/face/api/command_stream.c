@@ -13,6 +13,8 @@
 // each output is a line of a stream.
 struct command_stream {
     struct http_request *request;
+    LIST_ENTRY(command_stream) link; // of those that follow
+    bool follows;
     struct session_command *command;
     bool waits;
     bool started;
@@ -31,6 +33,8 @@ stream_free(void *arg)
     struct command_stream *stream = arg;
     if (stream->command)
         session_command_cancel(stream->command);
+    if (stream->follows)
+        LIST_REMOVE(stream, link);
     stream_watch_free(stream->watch);
     buf_fini(&stream->outputs[SANDBOX_STDOUT]);
     buf_fini(&stream->outputs[SANDBOX_STDERR]);
@@ -226,6 +230,23 @@ const struct sandbox_command_events command_stream_events = {
     .on_missed = command_on_missed,
 };
 
+void
+api_drain(struct api_context *context)
+{
+    struct command_stream *stream;
+    while ((stream = LIST_FIRST(&context->followers))) {
+        if (!stream->started) {
+            struct kg_error err;
+            kg_error_set(&err, KG_DRAINING, 0, "the gateway is shutting down");
+            http_reply_error(stream->request, &err);
+            continue;
+        }
+        write_line(stream, json_pack("{s:s, s:s, s:s}", "type", "draining", "command_id",
+                                     stream->id, "session_id", stream->session_id));
+        http_stream_end(stream->request);
+    }
+}
+
 // ---- Its start ------------------------------------------------------------------------------
 
 struct command_stream *
@@ -247,6 +268,9 @@ command_stream_new(struct http_request *request, const struct command_stream_set
     });
     const char *id = session_id(settings->session);
     memcpy(stream->session_id, id, strlen(id));
+    stream->follows = settings->follows;
+    if (stream->follows)
+        LIST_INSERT_HEAD(&settings->context->followers, stream, link);
     http_request_own(request, stream, stream_free);
     return stream;
 }

@@ -45,6 +45,7 @@ stream_command(struct http_request *request, struct api_context *context, struct
                      .session = session,
                      .waits = waits,
                      .starts_with_line = body->has_id,
+                     .follows = body->keep,
                      .deadline_ms = body->keep ? 0 : clock_mono_ms() + body->timeout_ms,
                  });
     struct session_command *command =
@@ -104,6 +105,7 @@ join(struct http_request *request, struct api_context *context, struct kg_error 
                                         .context = context,
                                         .session = session,
                                         .starts_with_line = true,
+                                        .follows = true,
                                     });
     struct session_command *command =
         session_command_join(session, id, false, &command_stream_events, stream, err);

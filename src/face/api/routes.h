@@ -28,7 +28,7 @@
     ROUTE(DELETE, "/api/v1/sessions/{id}/commands/{command}", handle_command_end,                  \
           0, session_in_path)                                                                      \
     ROUTE(GET, "/api/v1/sessions/{id}/commands/{command}/output", handle_command_output,           \
-          HTTP_KEY_IN_QUERY, session_in_path)                                                      \
+          HTTP_STARTS_WORK | HTTP_KEY_IN_QUERY, session_in_path)                                   \
     ROUTE(POST, "/api/v1/sessions/{id}/commands/{command}/input", handle_command_input,            \
           0, session_in_path)                                                                      \
     ROUTE(POST, "/api/v1/sessions/{id}/commands/{command}/signal", handle_command_signal,          \
