@@ -18,6 +18,7 @@ struct http_check {
     uint64_t after; // the read that it needs
     char id[ACCOUNT_KEY_ID_LEN + 1];
     char credential[ACCOUNT_KEY_LEN + 1];
+    char owner[HTTP_OWNER_MAX + 1]; // whether there is such a user; empty: whose the credential is
     http_checked_fn done;
     void *arg;
 };
@@ -50,6 +51,21 @@ accounts_find(struct accounts *accounts, const char *id, const char *credential)
     return owner ? owner : "";
 }
 
+static const char *
+accounts_enabled(const struct accounts *accounts, const char *name)
+{
+    const struct listed_user *user =
+        accounts->list ? account_list_user(accounts->list, name) : NULL;
+    return user && !user->disabled ? user->name : "";
+}
+
+static const char *
+accounts_answer(struct accounts *accounts, const struct http_check *check)
+{
+    return check->owner[0] ? accounts_enabled(accounts, check->owner)
+                           : accounts_find(accounts, check->id, check->credential);
+}
+
 // The first one that the read with that number answers.
 static struct http_check *
 next_check(const struct accounts *accounts, uint64_t number)
@@ -68,8 +84,7 @@ answer_checks(struct accounts *accounts, uint64_t number, const struct kg_error 
     struct http_check *check;
     while ((check = next_check(accounts, number))) {
         TAILQ_REMOVE(&accounts->checks, check, link);
-        check->done(err ? "" : accounts_find(accounts, check->id, check->credential), err,
-                    check->arg);
+        check->done(err ? "" : accounts_answer(accounts, check), err, check->arg);
         free(check);
     }
 }
@@ -102,6 +117,29 @@ accounts_check(struct http_authenticator *authenticator, const char *credential,
     return check;
 }
 
+static struct http_check *
+accounts_check_owner(struct http_authenticator *authenticator, const char *owner, char *ret_owner,
+                     http_checked_fn done, void *arg)
+{
+    struct accounts *accounts = (struct accounts *)authenticator;
+    struct http_authenticator *fixed = accounts->settings.fixed;
+    ret_owner[0] = '\0';
+    if (fixed && fixed->ops->has_owner(fixed, owner)) {
+        strcpy(ret_owner, owner); // at most HTTP_OWNER_MAX characters
+        return NULL;
+    }
+    uint64_t after = account_reader_ask(accounts->reader, false);
+    if (after == 0) {
+        strcpy(ret_owner, accounts_enabled(accounts, owner)); // the same
+        return NULL;
+    }
+    struct http_check *check = KG_NEW(struct http_check);
+    *check = (struct http_check){.accounts = accounts, .after = after, .done = done, .arg = arg};
+    strcpy(check->owner, owner); // the same
+    TAILQ_INSERT_TAIL(&accounts->checks, check, link);
+    return check;
+}
+
 static void
 accounts_cancel(struct http_check *check)
 {
@@ -127,8 +165,10 @@ accounts_quota(const struct http_authenticator *authenticator, const char *owner
     return quota;
 }
 
-static const struct http_authenticator_ops accounts_ops = {
-    .check = accounts_check, .cancel = accounts_cancel, .quota = accounts_quota};
+static const struct http_authenticator_ops accounts_ops = {.check = accounts_check,
+                                                           .cancel = accounts_cancel,
+                                                           .quota = accounts_quota,
+                                                           .check_owner = accounts_check_owner};
 
 struct http_authenticator *
 accounts_authenticator(struct accounts *accounts)

@@ -63,8 +63,20 @@ keys_have_owner(const struct http_authenticator *authenticator, const char *owne
     return key_set_has_owner(keys->set, owner);
 }
 
-static const struct http_authenticator_ops keys_ops = {
-    .check = keys_check, .quota = keys_quota, .has_owner = keys_have_owner};
+static struct http_check *
+keys_check_owner(struct http_authenticator *authenticator, const char *owner, char *ret_owner,
+                 http_checked_fn done, void *arg)
+{
+    (void)done;
+    (void)arg;
+    strcpy(ret_owner, keys_have_owner(authenticator, owner) ? owner : "");
+    return NULL;
+}
+
+static const struct http_authenticator_ops keys_ops = {.check = keys_check,
+                                                       .quota = keys_quota,
+                                                       .has_owner = keys_have_owner,
+                                                       .check_owner = keys_check_owner};
 
 struct http_authenticator *
 api_keys_authenticator(struct api_keys *keys)

@@ -19,6 +19,7 @@ static const struct kg_code_info code_infos[KG_N_CODES] = {
     [KG_FORBIDDEN_LINK] = {403, "forbidden_link", "Forbidden link", false},
     [KG_ADMINISTRATORS_ONLY] = {403, "administrators_only", "Administrators only", false},
     [KG_CSRF_TOKEN] = {403, "csrf_token_required", "CSRF token required", false},
+    [KG_TOKEN_SCOPE] = {403, "token_scope", "Outside the token's scope", false},
     [KG_REGISTRATION_CLOSED] = {403, "registration_closed", "Registration closed", false},
     [KG_SESSION_NOT_FOUND] = {404, "session_not_found", "Session not found", false},
     [KG_NOT_FOUND] = {404, "not_found", "Not found", false},

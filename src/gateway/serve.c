@@ -23,6 +23,7 @@
 #include "password.h"
 #include "provisioner_replicas.h"
 #include "replicas.h"
+#include "session_tokens.h"
 #include "split.h"
 #include "terminals.h"
 
@@ -50,6 +51,7 @@ struct gateway {
     struct login_limits *login_limits;
     int socket; // bound before root's rights are given up; -1: the server has it
     struct http_server *server;
+    struct session_tokens *tokens;
     struct api_context api;
     struct console *console; // NULL: it is off
     struct mcp_face *mcp;
@@ -256,6 +258,7 @@ serve_faces(struct gateway *gateway, struct kg_error *err)
         .accounts = gateway->accounts,
         .passwords = gateway->passwords,
         .login_limits = gateway->login_limits,
+        .tokens = gateway->tokens,
         .registration_is_open = strcmp(config->registration, "open") == 0,
         .max_registered_users = config->max_registered_users,
         .unused_accounts_ms = config->unused_accounts_days * 24 * 3600 * 1000,
@@ -352,6 +355,48 @@ check_replicas(const struct config *config, struct kg_error *err)
     return 0;
 }
 
+static enum http_token_state
+read_token(const char *credential, struct http_token *ret, char *ret_owner, void *arg)
+{
+    const struct gateway *gateway = arg;
+    struct session_token_claim claim;
+    enum session_token_state state = session_token_read(gateway->tokens, credential, &claim);
+    *ret = (struct http_token){.scopes = claim.scopes};
+    memcpy(ret->session_id, claim.session_id, sizeof ret->session_id);
+    memcpy(ret_owner, claim.owner, sizeof claim.owner);
+    switch (state) {
+    case SESSION_TOKEN_NONE:
+        break;
+    case SESSION_TOKEN_ENDED:
+        return HTTP_TOKEN_ENDED;
+    case SESSION_TOKEN_ELSEWHERE:
+        return HTTP_TOKEN_ELSEWHERE;
+    case SESSION_TOKEN_VALID:
+        return HTTP_TOKEN_VALID;
+    }
+    return HTTP_TOKEN_NONE;
+}
+
+static const char *
+session_of_made(const char *id, const char *owner, const struct http_token *token, void *arg)
+{
+    const struct gateway *gateway = arg;
+    return session_of_execution(gateway->tokens, gateway->core.executions, id, owner,
+                                token->session_id);
+}
+
+static void
+accept_tokens(struct gateway *gateway)
+{
+    _Static_assert(sizeof((struct session_token_claim *)NULL)->owner == HTTP_OWNER_MAX + 1,
+                   "the name of an owner");
+    gateway->tokens =
+        session_tokens_new(gateway->core.sessions, gateway->core.links, HTTP_TOKEN_PREFIX);
+    const struct http_tokens tokens = {
+        .read = read_token, .session_of = session_of_made, .arg = gateway};
+    http_server_set_tokens(gateway->server, &tokens);
+}
+
 static int
 start_server(struct gateway *gateway, struct kg_error *err)
 {
@@ -360,6 +405,7 @@ start_server(struct gateway *gateway, struct kg_error *err)
         return -1;
     if (authenticator_of(gateway))
         http_server_set_authenticator(gateway->server, authenticator_of(gateway));
+    accept_tokens(gateway);
     return serve_faces(gateway, err);
 }
 
@@ -450,6 +496,7 @@ gateway_fini(struct gateway *gateway)
     loop_signal_free(gateway->terminate);
     loop_signal_free(gateway->interrupt);
     http_server_free(gateway->server);
+    session_tokens_free(gateway->tokens);
     console_free(gateway->console);
     replicas_free(gateway->replicas);
     mcp_face_free(gateway->mcp);

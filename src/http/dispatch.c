@@ -173,7 +173,8 @@ void
 http_request_handle(struct http_request *request)
 {
     struct kg_error err;
-    if (!(request->flags & HTTP_PUBLIC) && refuse_work(request, &err) < 0)
+    if (token_check_whole(request, &err) < 0 ||
+        (!(request->flags & HTTP_PUBLIC) && refuse_work(request, &err) < 0))
         http_reply_error(request, &err);
     else if (!body_parse_before_handler(request))
         request->handler(request, request->handler_arg);

@@ -67,6 +67,8 @@ int http_server_open_requests(const struct http_server *server);
 
 // The longest name of an owner, in bytes.
 enum { HTTP_OWNER_MAX = 64 };
+// The owner of all requests, without an authenticator.
+#define HTTP_ANONYMOUS "anonymous"
 
 // Turns credentials into owners. The server asks once for each request that has a credential, when
 // its head is complete and none of its body has been read. The owner stays the owner of the request
@@ -93,6 +95,10 @@ struct http_authenticator_ops {
     struct http_quota (*quota)(const struct http_authenticator *authenticator, const char *owner);
     // Whether some valid credential is this owner's. NULL: not known.
     bool (*has_owner)(const struct http_authenticator *authenticator, const char *owner);
+    // As check(), of an owner for whom a token speaks (below): writes the name, or an empty one if
+    // nobody is this owner any more. NULL: no token is valid.
+    struct http_check *(*check_owner)(struct http_authenticator *authenticator, const char *owner,
+                                      char *ret_owner, http_checked_fn done, void *arg);
 };
 
 // The authenticator must outlive the server. Without one, all requests belong to the owner
@@ -117,6 +123,37 @@ void http_credential_free(struct http_credential *credential);
 // same owner's. HTTP_UNKNOWN: `on_checked` is called later, once for the checks that were asked for
 // until then, and never from inside this function.
 KG_MUST_CHECK enum http_validity http_credential_check(struct http_credential *credential);
+
+// ---- Tokens ---------------------------------------------------------------------------------
+
+// A credential for one session of an owner's, for what its scopes allow. A route's flags have the
+// scope that it needs (HTTP_SCOPE_…); one without refuses tokens, and public ones ignore them. A
+// request must concern the token's session by its first rule. token.c decides this, for all routes.
+#define HTTP_TOKEN_PREFIX "kgs_"
+enum { HTTP_TOKEN_SESSION_MAX = 64 };
+struct http_token {
+    int scopes; // 0: none, the credential is another one
+    char session_id[HTTP_TOKEN_SESSION_MAX + 1];
+};
+enum http_token_state {
+    HTTP_TOKEN_NONE,      // it is not one that was made here
+    HTTP_TOKEN_ENDED,     // by its time, by being revoked, or with its session
+    HTTP_TOKEN_ELSEWHERE, // this gateway does not have the session: another one knows more
+    HTTP_TOKEN_VALID,
+};
+struct http_tokens {
+    // Reads a credential with the prefix. `ret_owner` has HTTP_OWNER_MAX + 1 bytes.
+    enum http_token_state (*read)(const char *credential, struct http_token *ret, char *ret_owner,
+                                  void *arg);
+    // The session to which something with an id belongs (HTTP_CONCERNS_MADE), borrowed; NULL: none.
+    const char *(*session_of)(const char *id, const char *owner, const struct http_token *token,
+                              void *arg);
+    void *arg;
+};
+void http_server_set_tokens(struct http_server *server, const struct http_tokens *tokens);
+// The scope of a name, 0: there is none; the names of scopes, a new reference.
+int http_scope_find(const char *name);
+json_t *http_scopes_describe(int scopes);
 
 // ---- Admission ------------------------------------------------------------------------------
 
@@ -167,6 +204,14 @@ enum {
                         // what names nothing; so it is with HTTP_STARTS_WORK anyway
     HTTP_STREAMED_BODY = 128, // the handler is called before the body has come, if this is large
                               // and its length was given: see http_request_on_body()
+    // What tokens must be for. They are in the records of sessions, so their values stay.
+    HTTP_SCOPE_READ = 1 << 16,       // describes the session, and follows its output
+    HTTP_SCOPE_RUN = 1 << 17,        // runs code and commands; includes the former
+    HTTP_SCOPE_FILES_READ = 1 << 18, // reads files
+    HTTP_SCOPE_FILES = 1 << 19,      // reads and changes files
+    HTTP_SCOPE_TERMINAL = 1 << 20,   // uses terminals
+    HTTP_SCOPE_PORTS = 1 << 21,      // reaches ports
+    HTTP_SCOPES = 0x3f << 16,
 };
 
 // Must answer, now or later: with http_reply*() or with a stream.

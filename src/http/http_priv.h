@@ -129,6 +129,7 @@ struct http_connection {
     TAILQ_ENTRY(http_connection) queue_link;
     // identify.c, about the request that is being read:
     char owner[HTTP_OWNER_MAX + 1]; // empty: none, or not known yet
+    struct http_token token;        // by which the owner was found; or zeroed
     bool has_credential;
     bool lacks_csrf_token;      // the credential is a login's, and was not asked for
     struct kg_error *unchecked; // why the credential could not be checked; NULL: it was
@@ -214,6 +215,7 @@ struct http_server {
     char **allowed_origins;
     char **allowed_hosts;
     struct http_authenticator *authenticator; // or NULL
+    struct http_tokens tokens;
     struct http_quota anonymous_quota;
     http_forward_fn forward; // or NULL
     void *forward_arg;
@@ -259,6 +261,7 @@ struct http_request {
     enum http_method method; // 0: another one
     char id[HTTP_ID_LEN + 1];
     char owner[HTTP_OWNER_MAX + 1]; // empty: none
+    struct http_token token;        // by which its owner was found; or zeroed
     bool wrong_key;                 // it has a key, which is not valid
     bool is_identified;             // the owner was found by its credential
     struct loop_timer *slow_timer;  // until a wrong key is refused
@@ -509,8 +512,28 @@ char *cookie_login(const struct http_request *request);
 // Whether the page that sends the request knows the login's token, or the request changes nothing.
 bool cookie_is_meant(const struct http_request *request, const char *credential);
 
+// ---- token.c --------------------------------------------------------------------------------
+
+// HTTP_TOKEN_NONE also for a credential without the prefix; `ret` is zeroed then.
+KG_MUST_CHECK enum http_token_state token_read(const struct http_server *server,
+                                               const char *credential, struct http_token *ret,
+                                               char *ret_owner);
+// Whether a request with a token may use its route; of others all may. May reduce `max_body`.
+KG_MUST_CHECK int token_check_head(struct http_request *request, struct kg_error *err);
+// Whether it concerns the token's session, which this gateway must have. The body is there.
+KG_MUST_CHECK int token_check_whole(struct http_request *request, struct kg_error *err);
+
 // ---- identify.c -----------------------------------------------------------------------------
 
+// Asks whose a credential is. `ret->err` is set, or `ret->owner` as the authenticator does, or a
+// check is returned that calls `done` later, once.
+struct http_identity {
+    char owner[HTTP_OWNER_MAX + 1];
+    struct http_token token;
+    struct kg_error err;
+};
+struct http_check *identify_ask(struct http_server *server, const char *credential, bool is_login,
+                                struct http_identity *ret, http_checked_fn done, void *arg);
 // Gives the connection and its present request an owner whom the handler has found. KG_RATE_LIMITED
 // if that owner has too many connections.
 KG_MUST_CHECK int identify_as(struct http_connection *conn, struct http_request *request,

@@ -87,25 +87,83 @@ identify_on_checked(const char *owner, const struct kg_error *err, void *arg)
     conn->on_identified(conn);
 }
 
+// A token speaks for its owner, who must still be one.
+static struct http_check *
+ask_owner(struct http_server *server, struct http_identity *ret, http_checked_fn done, void *arg)
+{
+    struct http_authenticator *authenticator = server->authenticator;
+    char name[HTTP_OWNER_MAX + 1];
+    struct http_check *check = NULL;
+    strcpy(name, ret->owner); // of the same size
+    if (!authenticator && strcmp(name, HTTP_ANONYMOUS) == 0)
+        return NULL;
+    ret->owner[0] = '\0';
+    if (authenticator && authenticator->ops->check_owner)
+        check = authenticator->ops->check_owner(authenticator, name, ret->owner, done, arg);
+    if (!check && !ret->owner[0])
+        kg_error_set(&ret->err, KG_UNAUTHORIZED, 0, "the owner of this token has no key any more");
+    return check;
+}
+
+struct http_check *
+identify_ask(struct http_server *server, const char *credential, bool is_login,
+             struct http_identity *ret, http_checked_fn done, void *arg)
+{
+    struct http_authenticator *authenticator = server->authenticator;
+    *ret = (struct http_identity){0};
+    switch (is_login ? HTTP_TOKEN_NONE : token_read(server, credential, &ret->token, ret->owner)) {
+    case HTTP_TOKEN_ENDED:
+        *ret = (struct http_identity){0};
+        kg_error_set(&ret->err, KG_UNAUTHORIZED, 0,
+                     "the token has expired, or was revoked, or its session has ended");
+        return NULL;
+    case HTTP_TOKEN_ELSEWHERE:
+    case HTTP_TOKEN_VALID:
+        return ask_owner(server, ret, done, arg);
+    case HTTP_TOKEN_NONE:
+        break;
+    }
+    return authenticator
+               ? authenticator->ops->check(authenticator, credential, ret->owner, done, arg)
+               : NULL;
+}
+
+// Without an authenticator only a token is a credential.
+static char *
+credential_that_counts(const struct http_connection *conn, const struct http_request *request,
+                       bool *ret_is_login)
+{
+    KG_AUTO_FREE char *credential = http_request_credential(request, ret_is_login);
+    struct http_token token;
+    char owner[HTTP_OWNER_MAX + 1];
+    bool counts = credential && (conn->server->authenticator ||
+                                 (!*ret_is_login && !proxies_say_elsewhere(request) &&
+                                  token_read(conn->server, credential, &token, owner)));
+    return counts ? KG_STEAL(credential) : NULL;
+}
+
 bool
 identify_start(struct http_connection *conn, const struct http_request *request,
                http_identified_fn on_identified)
 {
-    struct http_authenticator *authenticator = conn->server->authenticator;
     bool is_login = false;
-    KG_AUTO_FREE char *credential =
-        authenticator ? http_request_credential(request, &is_login) : NULL;
-    char owner[HTTP_OWNER_MAX + 1] = "";
+    KG_AUTO_FREE char *credential = credential_that_counts(conn, request, &is_login);
+    struct http_identity identity = {0};
     conn->has_credential = credential != NULL;
     conn->lacks_csrf_token = is_login && !cookie_is_meant(request, credential);
     conn->on_identified = on_identified;
     if (credential && !conn->lacks_csrf_token)
         conn->check =
-            authenticator->ops->check(authenticator, credential, owner, identify_on_checked, conn);
-    else if (!authenticator && !proxies_say_elsewhere(request))
-        strcpy(owner, "anonymous");
+            identify_ask(conn->server, credential, is_login, &identity, identify_on_checked, conn);
+    else if (!conn->server->authenticator && !proxies_say_elsewhere(request))
+        strcpy(identity.owner, HTTP_ANONYMOUS);
+    conn->token = identity.token;
+    if (identity.err.code) {
+        conn->unchecked = KG_NEW(struct kg_error);
+        *conn->unchecked = identity.err;
+    }
     if (!conn->check)
-        identify_set_owner(conn, owner);
+        identify_set_owner(conn, identity.owner);
     return conn->check != NULL;
 }
 
@@ -116,6 +174,7 @@ identify_reset(struct http_connection *conn)
         conn->server->authenticator->ops->cancel(KG_STEAL(conn->check));
     conn->has_credential = conn->lacks_csrf_token = false;
     free(KG_STEAL(conn->unchecked));
+    conn->token = (struct http_token){0};
     conn->owner[0] = '\0';
 }
 
@@ -155,7 +214,10 @@ int
 identify_check(struct http_connection *conn, struct http_request *request, struct kg_error *err)
 {
     const struct http_server *server = conn->server;
+    if (conn->token.scopes && (request->flags & HTTP_PUBLIC))
+        return 0; // a token is for nothing that is public: it is as if it was not sent
     strcpy(request->owner, conn->owner); // of the same size
+    request->token = conn->token;
     request->wrong_key =
         conn->has_credential && !conn->owner[0] && !conn->unchecked && !conn->lacks_csrf_token;
     request->is_identified = conn->has_credential && conn->owner[0];
@@ -177,7 +239,7 @@ identify_check(struct http_connection *conn, struct http_request *request, struc
     if (!conn->owner[0])
         return kg_error_set(err, KG_UNAUTHORIZED, 0,
                             conn->has_credential ? "Invalid API key" : "API key required");
-    return check_connections(conn, err);
+    return token_check_head(request, err) < 0 ? -1 : check_connections(conn, err);
 }
 
 int

@@ -168,6 +168,12 @@ execution_id(const struct execution *execution)
     return execution->id;
 }
 
+int64_t
+execution_opened_us(const struct execution *execution)
+{
+    return execution->log.opened_us;
+}
+
 const char *
 execution_session_id(const struct execution *execution)
 {

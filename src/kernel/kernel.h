@@ -85,6 +85,8 @@ struct execution *execution_ref(struct execution *execution);
 void execution_unref(struct execution *execution);
 KG_DEFINE_AUTO(execution, execution_unref)
 const char *execution_id(const struct execution *execution);
+// When it was asked for, on clock_mono_us().
+int64_t execution_opened_us(const struct execution *execution);
 const char *execution_session_id(const struct execution *execution);
 enum execution_state execution_state(const struct execution *execution);
 // Interrupts a running execution, and kills its kernel if it does not stop within 3 s; removes a

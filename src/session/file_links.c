@@ -56,6 +56,13 @@ file_links_share_key(struct file_links *links, const unsigned char *secret, size
 }
 
 void
+file_links_derive(const struct file_links *links, const char *label, unsigned char *ret, size_t len)
+{
+    crypto_generichash(ret, len, (const unsigned char *)label, strlen(label), links->key,
+                       sizeof links->key);
+}
+
+void
 file_links_set_sessions(struct file_links *links, struct sessions *sessions)
 {
     links->sessions = sessions;

@@ -17,6 +17,9 @@ void file_links_free(struct file_links *links);
 KG_DEFINE_AUTO(file_links, file_links_free)
 // Signs with a key made of that secret from now on: all gateways that have it accept the links.
 void file_links_share_key(struct file_links *links, const unsigned char *secret, size_t len);
+// Fills `ret` with a key for another purpose, which `label` names. After file_links_share_key().
+void file_links_derive(const struct file_links *links, const char *label, unsigned char *ret,
+                       size_t len);
 // From now on a link ends with its session: the id of the session's sandbox is signed too, so a
 // later session of the same name does not honour it. `sessions` is borrowed.
 void file_links_set_sessions(struct file_links *links, struct sessions *sessions);

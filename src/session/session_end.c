@@ -51,6 +51,7 @@ dispose(struct session *session)
 {
     json_decref(session->env);
     json_decref(session->metadata);
+    free(session->tokens);
     json_decref(session->packages);
     free(session->owner);
     free(session);

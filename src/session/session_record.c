@@ -6,6 +6,7 @@
 
 #include "sandbox.h"
 #include "session.h"
+#include "session_tokens.h"
 #include "sessions_priv.h"
 
 enum { METADATA_MAX = 32, METADATA_NAME_MAX = 64, METADATA_VALUE_MAX = 512 };
@@ -71,16 +72,63 @@ session_has_metadata(const struct session *session, const json_t *wanted)
     return true;
 }
 
+// ---- Tokens ---------------------------------------------------------------------------------
+
+void
+session_tokens_add(struct session *session, const struct session_token *token)
+{
+    size_t n = session->n_tokens + 1;
+    session->tokens = kg_realloc(session->tokens, n * sizeof *session->tokens);
+    session->tokens[session->n_tokens++] = *token;
+}
+
+json_t *
+session_tokens_list(const struct session *session)
+{
+    int64_t now_ms = clock_wall_ms();
+    json_t *list = json_array();
+    for (size_t i = 0; i < session->n_tokens; i++) {
+        const struct session_token *token = &session->tokens[i];
+        if (token->expires_wall_ms > now_ms)
+            json_array_append_new(list, json_pack("{s:s, s:i, s:I, s:I}", "id", token->id, "scopes",
+                                                  token->scopes, "created_ms",
+                                                  (json_int_t)token->created_wall_ms, "expires_ms",
+                                                  (json_int_t)token->expires_wall_ms));
+    }
+    return list;
+}
+
+void
+session_tokens_restore(struct session *session, const json_t *list)
+{
+    size_t i;
+    json_t *entry;
+    json_array_foreach(list, i, entry) {
+        struct session_token token = {0};
+        const char *id;
+        json_int_t created_ms, expires_ms;
+        if (json_unpack(entry, "{s:s, s:i, s:I, s:I}", "id", &id, "scopes", &token.scopes,
+                        "created_ms", &created_ms, "expires_ms", &expires_ms) < 0 ||
+            strlen(id) != SESSION_TOKEN_ID_LEN || session->n_tokens == SESSION_TOKENS_MAX)
+            continue;
+        memcpy(token.id, id, SESSION_TOKEN_ID_LEN);
+        token.created_wall_ms = created_ms;
+        token.expires_wall_ms = expires_ms;
+        session_tokens_add(session, &token);
+    }
+}
+
 // ---- Its text -------------------------------------------------------------------------------
 
 json_t *
 session_record_make(const struct session *session)
 {
-    return json_pack("{s:s, s:s, s:I, s:I, s:b, s:O, s:O, s:I}", "session_id", session->id, "owner",
-                     session->owner, "created_ms", (json_int_t)session->created_wall_ms,
+    return json_pack("{s:s, s:s, s:I, s:I, s:b, s:O, s:O, s:I, s:o}", "session_id", session->id,
+                     "owner", session->owner, "created_ms", (json_int_t)session->created_wall_ms,
                      "idle_timeout_ms", (json_int_t)session->idle_timeout_ms, "one_shot",
                      session->one_shot, "env", session->env, "metadata", session->metadata,
-                     "ends_ms", (json_int_t)session->ends_wall_ms);
+                     "ends_ms", (json_int_t)session->ends_wall_ms, "tokens",
+                     session_tokens_list(session));
 }
 
 int
@@ -92,10 +140,10 @@ session_record_read(const json_t *record, struct session_record *ret, struct kg_
     *ret = (struct session_record){0};
     // What has a question mark is not in records of earlier versions.
     if (json_unpack_ex((json_t *)(uintptr_t)record, &why, 0,
-                       "{s:s, s:s, s:I, s:I, s:b, s:o, s?o, s?I}", "session_id", &ret->id, "owner",
-                       &ret->owner, "created_ms", &created_ms, "idle_timeout_ms", &idle_timeout_ms,
-                       "one_shot", &one_shot, "env", &ret->env, "metadata", &ret->metadata,
-                       "ends_ms", &ends_ms) < 0)
+                       "{s:s, s:s, s:I, s:I, s:b, s:o, s?o, s?I, s?o}", "session_id", &ret->id,
+                       "owner", &ret->owner, "created_ms", &created_ms, "idle_timeout_ms",
+                       &idle_timeout_ms, "one_shot", &one_shot, "env", &ret->env, "metadata",
+                       &ret->metadata, "ends_ms", &ends_ms, "tokens", &ret->tokens) < 0)
         return kg_error_set(err, KG_INVALID, 0, "meta.json is malformed: %s", why.text);
     if (one_shot)
         return kg_error_set(err, KG_INVALID, 0, "the client of this one-shot session is gone");

@@ -182,8 +182,10 @@ session_make(struct sessions *sessions, const struct session_record *record)
     session->owner = kg_strdup(record->owner);
     session->env = record->env ? json_deep_copy(record->env) : json_object();
     session->metadata = record->metadata ? json_deep_copy(record->metadata) : json_object();
+    session_tokens_restore(session, record->tokens);
     session->idle_timeout_ms = record->idle_timeout_ms;
     session->created_wall_ms = record->created_wall_ms;
+    session->created_us = clock_mono_us();
     session->ends_wall_ms = record->ends_wall_ms;
     session_touch(session);
     session->expiry = loop_timer_new(sessions->loop, session_on_expiry, session);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // A session and the registry, for the files of this module. Each file uses those below it only:
 //
-//     sessions.c            the registry, limits, opening; file_links.c stands on it
-//     session_start.c       new and adopted sessions, the sandbox's events, expiry
+//     sessions.c            the registry, limits, opening; file_links.c and session_tokens.c stand
+//     on it session_start.c       new and adopted sessions, the sandbox's events, expiry
 //     session_record.c      what another gateway knows of a session, and changes of that
 //     session_kernels.c     kernels, and the step that follows their events
 //     session_end.c         the end of one session and of all
@@ -21,6 +21,8 @@
 #include "sandbox.h"
 #include "session.h"
 #include "sessions.h"
+
+struct session_token;
 
 enum session_state {
     SESSION_CREATING, // waits for a sandbox, then for its claim
@@ -59,6 +61,7 @@ struct session {
     bool broken; // its sandbox can run no kernel any more
     int64_t idle_timeout_ms;
     int64_t created_wall_ms;
+    int64_t created_us;   // here: clock_mono_us()
     int64_t ends_wall_ms; // whatever happens; 0: at no time
     int64_t active_wall_ms;
     int64_t active_ms; // the same on the monotonic clock
@@ -82,6 +85,8 @@ struct session {
     json_t *packages; // {name: description} of requested packages
     struct session_restart restart;
     LIST_HEAD(, session_recording) recordings;
+    struct session_token *tokens; // those that are not revoked
+    size_t n_tokens;
     struct loop_timer *expiry; // looks whether it is idle for too long, or at its end
     struct loop_timer *step;   // session_step()
     loop_fn on_ended;
@@ -186,6 +191,7 @@ struct session_record {
     const char *id, *owner;
     json_t *env;
     json_t *metadata; // NULL: none
+    json_t *tokens;   // the same: session_tokens_list()
     int64_t created_wall_ms, idle_timeout_ms;
     int64_t ends_wall_ms; // 0: at no time
 };
@@ -196,6 +202,9 @@ KG_MUST_CHECK int session_record_read(const json_t *record, struct session_recor
 // Records the session as it is now; as session_change() otherwise. It must have its sandbox.
 KG_MUST_CHECK struct session_recording *
 session_record(struct session *session, session_recorded_fn fn, void *arg, struct kg_error *err);
+// Tokens (session_tokens.h). Takes up those of a record; what is malformed is left out.
+void session_tokens_restore(struct session *session, const json_t *list);
+void session_tokens_add(struct session *session, const struct session_token *token);
 // Whether it has all these members.
 bool session_has_metadata(const struct session *session, const json_t *wanted);
 void session_recordings_end(struct session *session, const struct kg_error *err);

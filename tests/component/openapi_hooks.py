@@ -26,6 +26,7 @@ TAKEN = {
     ("SessionRequest", "kernel"): {"enum": ["script"]},
     ("SessionRequest", "language"): {"enum": ["script"]},
     ("SessionRequest", "idle_timeout"): {"minimum": 60},
+    ("SessionRequest", "max_lifetime"): {"minimum": 86400},
     ("CommandRequest", "timeout"): {"maximum": 20},
     ("PackagesRequest", "packages"): {"items": {"enum": ["numpy", "numpy>=2"]}},
 }

@@ -106,6 +106,7 @@ def test_links_lead_on(release, operation_id, status, name):
         "listExecutions": {"id": "demo"},
         "listFiles": {"id": "demo", "limit": 1},
         "listPackages": {"id": "demo"},
+        "makeToken": {"id": "demo"},
         "putFile": {"id": "demo", "path": "a.csv" if status == "200" else "new/é b.csv"},
     }[operation_id]
     body, response = ask(client, operation_id, parameters)

@@ -39,6 +39,9 @@ def send_example(client, method, path, id_):
     values = {"{id}": id_, "{path}": "docs.txt", "{name}": "numpy", "{command}": command}
     for name, value in values.items():
         path = path.replace(name, value)
+    if path.endswith("/{token}"):
+        made = client.get(path.removesuffix("/{token}")).json().get("tokens")
+        path = path.replace("{token}", made[0]["token_id"] if made else "none")
     return client.request(method, path, json=json_, content=raw)
 
 

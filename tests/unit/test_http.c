@@ -1627,6 +1627,110 @@ test_cannot_listen(void **state)
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, bench_set_up, bench_tear_down)
 
+// ---- Tokens ---------------------------------------------------------------------------------
+
+// "kgs_", a letter for the state, and the scopes' names.
+static enum http_token_state
+read_test_token(const char *credential, struct http_token *ret, char *ret_owner, void *arg)
+{
+    (void)arg;
+    const char *at = credential + strlen(HTTP_TOKEN_PREFIX);
+    enum http_token_state state = *at == 'V'   ? HTTP_TOKEN_VALID
+                                  : *at == 'E' ? HTTP_TOKEN_ELSEWHERE
+                                  : *at == 'X' ? HTTP_TOKEN_ENDED
+                                               : HTTP_TOKEN_NONE;
+    if (state != HTTP_TOKEN_NONE) {
+        ret->scopes = http_scope_find(at + 1);
+        strcpy(ret->session_id, "s1");
+        strcpy(ret_owner, at[1] == 'p' ? "nobody" : HTTP_ANONYMOUS); // of the scope `ports`
+    }
+    return state;
+}
+
+static const char *
+session_of_made(const char *id, const char *owner, const struct http_token *token, void *arg)
+{
+    (void)arg;
+    assert_string_equal(owner, HTTP_ANONYMOUS);
+    return strcmp(id, "m1") == 0 ? token->session_id : NULL;
+}
+
+static void
+handle_owner(struct http_request *request, void *arg)
+{
+    (void)arg;
+    const char *owner = http_request_owner(request);
+    http_reply_json(request, 200, json_pack("{s:s}", "owner", owner ? owner : ""));
+}
+
+static void
+test_tokens(void **state)
+{
+    (void)state;
+    static const struct http_concern in_path[] = {
+        {.kind = HTTP_CONCERNS_SESSION, .part = HTTP_IN_PATH, .name = "id"}, {0}};
+    static const struct http_concern in_body[] = {
+        {.kind = HTTP_CONCERNS_SESSION, .part = HTTP_IN_BODY, .name = "id"}, {0}};
+    static const struct http_concern made[] = {
+        {.kind = HTTP_CONCERNS_MADE, .part = HTTP_IN_PATH, .name = "id"}, {0}};
+    static const struct http_route routes[] = {
+        {HTTP_GET, "/of/{id}", handle_owner, HTTP_SCOPE_READ, in_path},
+        {HTTP_PUT, "/of/{id}", handle_owner, HTTP_SCOPE_FILES, in_path},
+        {HTTP_POST, "/named", handle_owner, HTTP_SCOPE_RUN, in_body},
+        {HTTP_GET, "/made/{id}", handle_owner, HTTP_SCOPE_READ, made},
+        {HTTP_GET, "/all", handle_owner, 0, NULL},
+        {HTTP_GET, "/scope-only", handle_owner, HTTP_SCOPE_READ, NULL},
+        {HTTP_GET, "/public/{id}", handle_owner, HTTP_PUBLIC | HTTP_SCOPE_READ, in_path},
+    };
+    static const struct {
+        const char *method, *path, *token, *body;
+        int status;
+        const char *text; // the owner, or the code
+    } cases[] = {
+        {"GET", "/of/s1", "kgs_Vread", NULL, 200, HTTP_ANONYMOUS},
+        {"GET", "/of/s1", "kgs_Vrun", NULL, 200, HTTP_ANONYMOUS},
+        {"GET", "/of/s1", "kgs_Vfiles", NULL, 403, "token_scope"},
+        {"GET", "/of/s2", "kgs_Vread", NULL, 403, "token_scope"},
+        {"GET", "/of/s1", "kgs_Eread", NULL, 401, "unauthorized"}, // nobody else has the session
+        {"GET", "/of/s1", "kgs_Xread", NULL, 401, "unauthorized"},
+        {"GET", "/of/s1", "kgs_Vports", NULL, 401, "unauthorized"}, // of another owner
+        {"GET", "/of/s2", "kgs_-", NULL, 200, HTTP_ANONYMOUS},      // is not a token
+        {"PUT", "/of/s1", "kgs_Vfiles", "", 200, HTTP_ANONYMOUS},
+        {"PUT", "/of/s1", "kgs_Vfiles:read", "", 403, "token_scope"},
+        {"POST", "/named", "kgs_Vrun", "{\"id\":\"s1\"}", 200, HTTP_ANONYMOUS},
+        {"POST", "/named", "kgs_Vrun", "{\"id\":\"s2\"}", 403, "token_scope"},
+        {"POST", "/named", "kgs_Vrun", "{\"i\\u0064\":\"s1\"}", 403, "token_scope"},
+        {"POST", "/named", "kgs_Vrun", "{", 403, "token_scope"},
+        {"POST", "/named", "kgs_Vrun", "", 403, "token_scope"},
+        {"GET", "/made/m1", "kgs_Vread", NULL, 200, HTTP_ANONYMOUS},
+        {"GET", "/made/m2", "kgs_Vread", NULL, 403, "token_scope"},
+        {"GET", "/all", "kgs_Vread", NULL, 403, "token_scope"},
+        {"GET", "/scope-only", "kgs_Vread", NULL, 403, "token_scope"},
+        {"GET", "/public/s2", "kgs_Vread", NULL, 200, ""},
+    };
+    const struct http_tokens tokens = {.read = read_test_token, .session_of = session_of_made};
+    http_server_add_routes(bench.server, routes, KG_ARRAY_LEN(routes), NULL);
+    http_server_set_tokens(bench.server, &tokens);
+    for (size_t i = 0; i < KG_ARRAY_LEN(cases); i++) {
+        KG_AUTO_CALL call;
+        KG_AUTO_FREE char *header = kg_asprintf("Authorization: Bearer %s", cases[i].token);
+        call_path(&call, cases[i].method, cases[i].path, cases[i].body,
+                  (const char *const[]){header, NULL});
+        if (call.status != cases[i].status)
+            fail_msg("%s %s %s: %d", cases[i].method, cases[i].path, cases[i].token, call.status);
+        if (call.status == 200)
+            assert_string_equal(field(&call, "owner"), cases[i].text);
+        else
+            assert_problem(&call, cases[i].status, cases[i].text);
+    }
+    // This authenticator cannot tell whether an owner still is one, so no token is valid.
+    bench_add_key("anna", "k-1");
+    KG_AUTO_CALL refused;
+    call_path(&refused, "GET", "/of/s1", NULL,
+              (const char *const[]){"Authorization: Bearer kgs_Vread", NULL});
+    assert_problem(&refused, 401, "unauthorized");
+}
+
 int
 main(void)
 {
@@ -1639,6 +1743,7 @@ main(void)
         TEST(test_draining),
         TEST(test_message_cut_in_a_character),
         TEST(test_authentication),
+        TEST(test_tokens),
         TEST(test_cookies),
         TEST(test_without_a_key_no_body_is_read),
         TEST(test_a_head_that_drips_is_cut),

@@ -14,6 +14,7 @@
 #include "file_links.h"
 #include "jupyter.h"
 #include "session_files.h"
+#include "session_tokens.h"
 #include "virtual_clock.h"
 
 static void
@@ -705,6 +706,62 @@ test_changes_are_recorded(void **state)
     assert_int_equal(n_cancelled, 0);
 }
 
+static void
+test_tokens(void **state)
+{
+    struct fixture *f = *state;
+    struct opener opener = {0};
+    struct kg_error err = {0};
+    struct session_token token;
+    struct session_token_claim claim;
+    KG_AUTO_FREE char *secret = NULL, *other_secret = NULL;
+    int n = 0;
+    KG_AUTO(file_links) links = file_links_new(f->dir, &err);
+    KG_AUTO(session_tokens) tokens = session_tokens_new(f->sessions, links, "kgs_");
+    open_named(f, &opener, "s1");
+    assert_non_null(
+        session_token_make(tokens, opener.session, 5, 60, &token, &secret, on_recorded, &n, &err));
+    RUN_UNTIL(f, n == 1);
+    assert_int_equal(session_token_read(tokens, secret, &claim), SESSION_TOKEN_VALID);
+    assert_string_equal(claim.owner, "me");
+    assert_string_equal(claim.session_id, "s1");
+    assert_int_equal(claim.scopes, 5);
+    assert_non_null(strstr(fake_journal(), token.id));
+    assert_null(strstr(fake_journal(), secret));
+    // Each character counts, and the length.
+    for (size_t i = 0; secret[i]; i++) {
+        KG_AUTO_FREE char *changed = kg_strdup(secret);
+        changed[i] = changed[i] == 'A' ? 'B' : 'A';
+        enum session_token_state read = session_token_read(tokens, changed, &claim);
+        assert_int_equal(read, SESSION_TOKEN_NONE);
+        changed[i] = '\0';
+        assert_int_equal(session_token_read(tokens, changed, &claim), SESSION_TOKEN_NONE);
+    }
+    KG_AUTO_FREE char *longer = kg_asprintf("%sAAAA", secret);
+    assert_int_equal(session_token_read(tokens, longer, &claim), SESSION_TOKEN_NONE);
+    // Another installation's key.
+    unsigned char shared[32] = {1};
+    file_links_share_key(links, shared, sizeof shared);
+    KG_AUTO(session_tokens) others = session_tokens_new(f->sessions, links, "kgs_");
+    assert_int_equal(session_token_read(others, secret, &claim), SESSION_TOKEN_NONE);
+
+    assert_non_null(session_token_make(tokens, opener.session, 1, 600, &token, &other_secret,
+                                       on_recorded, &n, &err));
+    RUN_UNTIL(f, n == 2);
+    virtual_clock_advance(f->loop, 61 * 1000);
+    assert_int_equal(session_token_read(tokens, secret, &claim), SESSION_TOKEN_ENDED);
+    assert_int_equal(session_token_read(tokens, other_secret, &claim), SESSION_TOKEN_VALID);
+    json_auto_t *list = session_tokens_list(opener.session);
+    assert_int_equal(json_array_size(list), 1);
+    assert_null(session_token_revoke(opener.session, "none", on_recorded, &n, &err));
+    assert_int_equal(err.code, KG_NOT_FOUND);
+    assert_non_null(session_token_revoke(opener.session, token.id, on_recorded, &n, &err));
+    assert_int_equal(session_token_read(tokens, other_secret, &claim), SESSION_TOKEN_ENDED);
+    RUN_UNTIL(f, n == 3);
+    session_end(opener.session, "the test ends it", NULL, NULL);
+    assert_int_equal(session_token_read(tokens, other_secret, &claim), SESSION_TOKEN_ELSEWHERE);
+}
+
 int
 main(void)
 {
@@ -729,6 +786,7 @@ main(void)
         TEST(test_too_many_kernels_for_a_new_session),
         TEST(test_a_session_ends_at_its_end),
         TEST(test_changes_are_recorded),
+        TEST(test_tokens),
         cmocka_unit_test(test_file_links),
         cmocka_unit_test(test_a_link_is_valid_for_a_day),
         TEST(test_a_link_ends_with_its_session),

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Helpers that endpoints share: the session that a path names, and the shapes of answers.
+// Helpers that endpoints share: the session that a path names, changes of it that are recorded, and
+// the shapes of answers.
 
 #include <stdio.h>
 #include <string.h>
@@ -53,4 +54,37 @@ api_signal_name(int signum)
     const char *name = sigabbrev_np(signum);
     KG_AUTO_FREE char *text = name ? kg_asprintf("SIG%s", name) : NULL;
     return text ? json_string(text) : json_integer(signum);
+}
+
+static void
+recording_free(void *arg)
+{
+    struct api_recording *self = arg;
+    session_recording_cancel(self->recording);
+    json_decref(self->body);
+    free(self);
+}
+
+struct api_recording *
+api_recording_new(struct http_request *request, struct api_context *context,
+                  void (*reply)(struct api_recording *self, struct session *session))
+{
+    struct api_recording *self = KG_NEW(struct api_recording);
+    self->request = request;
+    self->context = context;
+    self->reply = reply;
+    http_request_own(request, self, recording_free);
+    return self;
+}
+
+void
+api_on_recorded(const struct kg_error *err, void *arg)
+{
+    struct api_recording *self = arg;
+    self->recording = NULL;
+    struct session *session = err ? NULL : api_find_session(self->request, self->context);
+    if (err)
+        http_reply_error(self->request, err);
+    else if (session)
+        self->reply(self, session);
 }

@@ -13,6 +13,7 @@ struct http_server;
 struct login_limits;
 struct loop;
 struct passwords;
+struct session_tokens;
 
 // The objects that the endpoints use, all borrowed.
 struct api_context {
@@ -21,6 +22,7 @@ struct api_context {
     struct accounts *accounts;         // NULL: there are none, nor their routes
     struct passwords *passwords;       // with accounts
     struct login_limits *login_limits; // with accounts
+    const struct session_tokens *tokens;
     bool registration_is_open;
     int64_t max_registered_users;    // 0: no limit
     int64_t unused_accounts_ms;      // until such an account may be removed; 0: never

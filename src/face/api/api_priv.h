@@ -47,6 +47,14 @@ KG_MUST_CHECK int session_body_parse(const struct api_context *context, const js
 KG_MUST_CHECK int session_patch_body_parse(const struct api_context *context, const json_t *root,
                                            struct session_change *ret, struct kg_error *err);
 
+// The body of POST sessions/{id}/tokens.
+struct token_body {
+    int scopes; // HTTP_SCOPE_…
+    int64_t life_s;
+};
+KG_MUST_CHECK int token_body_parse(const json_t *root, struct token_body *ret,
+                                   struct kg_error *err);
+
 // The body of POST sessions/{id}/packages; `ret` is borrowed from it.
 KG_MUST_CHECK int packages_body_parse(const json_t *root, const json_t **ret, struct kg_error *err);
 
@@ -179,6 +187,21 @@ struct session *api_session(struct http_request *request, const struct api_conte
                             struct kg_error *err);
 // The same; if it returns NULL, it has replied with the error.
 struct session *api_find_session(struct http_request *request, const struct api_context *context);
+
+// A change of a session that waits until it is recorded; the request owns it.
+struct api_recording {
+    struct http_request *request;
+    struct api_context *context;
+    struct session_recording *recording;
+    void (*reply)(struct api_recording *self, struct session *session);
+    json_t *body;                    // for `reply`; or NULL
+    char id[SESSION_MAX_ID_LEN + 1]; // the same; or empty
+};
+struct api_recording *api_recording_new(struct http_request *request, struct api_context *context,
+                                        void (*reply)(struct api_recording *self,
+                                                      struct session *session));
+// A session_recorded_fn: replies with the error, or by `reply`.
+void api_on_recorded(const struct kg_error *err, void *arg);
 
 // "SIGTERM", or the number of a signal without a name.
 json_t *api_signal_name(int signum);

@@ -9,11 +9,12 @@
 #include "sandbox.h"
 #include "session.h"
 #include "session_packages.h"
+#include "session_tokens.h"
 
 // Below the agent's limits, which also cover the variables of the gateway and the kernelspec.
 enum { MAX_ENV_ENTRIES = 64, MAX_ENV_BYTES = 16 << 10 };
 enum { MAX_CWD_BYTES = 4000, MAX_VARIABLES = 1024, MAX_SESSION_S = 31536000 };
-enum { MAX_KEPT_TIMEOUT_S = 24 * 3600 };
+enum { MAX_KEPT_TIMEOUT_S = 24 * 3600, TOKEN_LIFE_S = 3600 };
 
 static int
 check_names(const json_t *root, const char *const *names, struct kg_error *err)
@@ -199,6 +200,41 @@ session_patch_body_parse(const struct api_context *context, const json_t *root,
     if (check_names(root, names, err) < 0)
         return -1;
     return take_change_of_session(context, root, ret, err);
+}
+
+static int
+take_scope(const json_t *root, int *ret, struct kg_error *err)
+{
+    const json_t *names = member(root, "scope");
+    size_t i;
+    json_t *name;
+    *ret = 0;
+    json_array_foreach(names, i, name) {
+        int scope = json_is_string(name) ? http_scope_find(json_string_value(name)) : 0;
+        if (!scope) {
+            *ret = 0;
+            break;
+        }
+        *ret |= scope;
+    }
+    if (!*ret)
+        return kg_error_set(err, KG_INVALID, 0,
+                            "scope must be a list of read, run, files:read, files, terminal or "
+                            "ports");
+    return 0;
+}
+
+int
+token_body_parse(const json_t *root, struct token_body *ret, struct kg_error *err)
+{
+    static const char *const names[] = {"scope", "expires_in", NULL};
+    *ret = (struct token_body){0};
+    if (check_names(root, names, err) < 0 || take_scope(root, &ret->scopes, err) < 0 ||
+        take_seconds(root, "expires_in", SESSION_TOKEN_MAX_S, &ret->life_s, err) < 0)
+        return -1;
+    if (!ret->life_s)
+        ret->life_s = TOKEN_LIFE_S;
+    return 0;
 }
 
 static int

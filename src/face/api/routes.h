@@ -5,53 +5,67 @@
 
 // clang-format off
 #define API_ROUTES(ROUTE)                                                                          \
-    ROUTE(POST, "/api/v1/execute", handle_execute, HTTP_STARTS_WORK, session_in_body)              \
-    ROUTE(POST, "/api/v1/execute_sync", handle_execute_sync, HTTP_STARTS_WORK, session_in_body)    \
-    ROUTE(GET, "/api/v1/executions/{id}", handle_execution_join, HTTP_KEY_IN_QUERY, execution)     \
-    ROUTE(POST, "/api/v1/executions/{id}/interrupt", handle_execution_interrupt, 0, execution)     \
-    ROUTE(POST, API_SESSIONS_PATH, handle_session_create,                                         \
+    ROUTE(POST, "/api/v1/execute", handle_execute,                                                 \
+          HTTP_STARTS_WORK | HTTP_SCOPE_RUN, session_in_body)                                      \
+    ROUTE(POST, "/api/v1/execute_sync", handle_execute_sync,                                       \
+          HTTP_STARTS_WORK | HTTP_SCOPE_RUN, session_in_body)                                      \
+    ROUTE(GET, "/api/v1/executions/{id}", handle_execution_join,                                   \
+          HTTP_KEY_IN_QUERY | HTTP_SCOPE_READ, execution)                                          \
+    ROUTE(POST, "/api/v1/executions/{id}/interrupt", handle_execution_interrupt,                   \
+          HTTP_SCOPE_RUN, execution)                                                               \
+    ROUTE(POST, API_SESSIONS_PATH, handle_session_create,                                          \
           HTTP_STARTS_WORK | HTTP_JSON_BODY, session_in_body)                                      \
-    ROUTE(GET, API_SESSIONS_PATH, handle_session_list, HTTP_KEY_IN_QUERY, all_sessions)           \
-    ROUTE(GET, "/api/v1/sessions/{id}", handle_session_show, HTTP_KEY_IN_QUERY, session_in_path)   \
+    ROUTE(GET, API_SESSIONS_PATH, handle_session_list, HTTP_KEY_IN_QUERY, all_sessions)            \
+    ROUTE(GET, "/api/v1/sessions/{id}", handle_session_show,                                       \
+          HTTP_KEY_IN_QUERY | HTTP_SCOPE_READ, session_in_path)                                    \
     ROUTE(PATCH, "/api/v1/sessions/{id}", handle_session_change, HTTP_JSON_BODY, session_in_path)  \
     ROUTE(DELETE, "/api/v1/sessions/{id}", handle_session_delete, 0, session_in_path)              \
     ROUTE(GET, "/api/v1/sessions/{id}/executions", handle_execution_list,                          \
           HTTP_KEY_IN_QUERY, session_in_path)                                                      \
-    ROUTE(POST, "/api/v1/sessions/{id}/interrupt", handle_session_interrupt, 0, session_in_path)   \
-    ROUTE(POST, "/api/v1/sessions/{id}/restart", handle_session_restart, 0, session_in_path)       \
+    ROUTE(POST, "/api/v1/sessions/{id}/interrupt", handle_session_interrupt,                       \
+          HTTP_SCOPE_RUN, session_in_path)                                                         \
+    ROUTE(POST, "/api/v1/sessions/{id}/restart", handle_session_restart,                           \
+          HTTP_SCOPE_RUN, session_in_path)                                                         \
     ROUTE(POST, "/api/v1/sessions/{id}/commands", handle_session_command,                          \
-          HTTP_STARTS_WORK | HTTP_JSON_BODY, session_in_path)                                      \
+          HTTP_STARTS_WORK | HTTP_JSON_BODY | HTTP_SCOPE_RUN, session_in_path)                     \
     ROUTE(GET, "/api/v1/sessions/{id}/commands", handle_command_list,                              \
-          HTTP_KEY_IN_QUERY, session_in_path)                                                      \
+          HTTP_KEY_IN_QUERY | HTTP_SCOPE_READ, session_in_path)                                    \
     ROUTE(GET, "/api/v1/sessions/{id}/commands/{command}", handle_command_show,                    \
-          HTTP_KEY_IN_QUERY, session_in_path)                                                      \
+          HTTP_KEY_IN_QUERY | HTTP_SCOPE_READ, session_in_path)                                    \
     ROUTE(DELETE, "/api/v1/sessions/{id}/commands/{command}", handle_command_end,                  \
-          0, session_in_path)                                                                      \
+          HTTP_SCOPE_RUN, session_in_path)                                                         \
     ROUTE(GET, "/api/v1/sessions/{id}/commands/{command}/output", handle_command_output,           \
-          HTTP_STARTS_WORK | HTTP_KEY_IN_QUERY, session_in_path)                                   \
+          HTTP_STARTS_WORK | HTTP_KEY_IN_QUERY | HTTP_SCOPE_READ, session_in_path)                 \
     ROUTE(POST, "/api/v1/sessions/{id}/commands/{command}/input", handle_command_input,            \
-          0, session_in_path)                                                                      \
+          HTTP_SCOPE_RUN, session_in_path)                                                         \
     ROUTE(POST, "/api/v1/sessions/{id}/commands/{command}/signal", handle_command_signal,          \
-          HTTP_JSON_BODY, session_in_path)                                                         \
+          HTTP_JSON_BODY | HTTP_SCOPE_RUN, session_in_path)                                        \
     ROUTE(POST, "/api/v1/sessions/{id}/commands/{command}/resize", handle_command_resize,          \
-          HTTP_JSON_BODY, session_in_path)                                                         \
+          HTTP_JSON_BODY | HTTP_SCOPE_RUN, session_in_path)                                        \
     ROUTE(GET, "/api/v1/sessions/{id}/terminal", handle_terminal,                                  \
-          HTTP_STARTS_WORK | HTTP_KEY_IN_QUERY, session_in_path)                                   \
-    ROUTE(POST, "/api/v1/sessions/{id}/touch", handle_session_touch, 0, session_in_path)           \
-    ROUTE(POST, "/api/v1/sessions/{id}/packages", handle_packages_install,                         \
-          HTTP_STARTS_WORK | HTTP_JSON_BODY, session_in_path)                                      \
-    ROUTE(GET, "/api/v1/sessions/{id}/packages", handle_packages_list,                             \
+          HTTP_STARTS_WORK | HTTP_KEY_IN_QUERY | HTTP_SCOPE_TERMINAL, session_in_path)             \
+    ROUTE(POST, "/api/v1/sessions/{id}/touch", handle_session_touch,                               \
+          HTTP_SCOPE_RUN, session_in_path)                                                         \
+    ROUTE(POST, "/api/v1/sessions/{id}/tokens", handle_token_make,                                 \
+          HTTP_JSON_BODY, session_in_path)                                                         \
+    ROUTE(GET, "/api/v1/sessions/{id}/tokens", handle_token_list,                                  \
           HTTP_KEY_IN_QUERY, session_in_path)                                                      \
-    ROUTE(GET, "/api/v1/sessions/{id}/packages/{name}", handle_package_show,                       \
-          HTTP_KEY_IN_QUERY, session_in_path)                                                      \
-    ROUTE(GET, "/api/v1/sessions/{id}/files", handle_file_list,                                    \
-          HTTP_KEY_IN_QUERY, session_in_path)                                                      \
-    ROUTE(GET, "/api/v1/sessions/{id}/files/{path...}", handle_file_get,                           \
-          HTTP_KEY_IN_QUERY, session_in_path)                                                      \
-    ROUTE(PUT, "/api/v1/sessions/{id}/files/{path...}", handle_file_put,                           \
-          HTTP_LARGE_BODY | HTTP_STREAMED_BODY, session_in_path)                                                        \
-    ROUTE(DELETE, "/api/v1/sessions/{id}/files/{path...}", handle_file_delete,                     \
+    ROUTE(DELETE, "/api/v1/sessions/{id}/tokens/{token}", handle_token_revoke,                     \
           0, session_in_path)                                                                      \
+    ROUTE(POST, "/api/v1/sessions/{id}/packages", handle_packages_install,                         \
+          HTTP_STARTS_WORK | HTTP_JSON_BODY | HTTP_SCOPE_RUN, session_in_path)                     \
+    ROUTE(GET, "/api/v1/sessions/{id}/packages", handle_packages_list,                             \
+          HTTP_KEY_IN_QUERY | HTTP_SCOPE_READ, session_in_path)                                    \
+    ROUTE(GET, "/api/v1/sessions/{id}/packages/{name}", handle_package_show,                       \
+          HTTP_KEY_IN_QUERY | HTTP_SCOPE_READ, session_in_path)                                    \
+    ROUTE(GET, "/api/v1/sessions/{id}/files", handle_file_list,                                    \
+          HTTP_KEY_IN_QUERY | HTTP_SCOPE_FILES_READ, session_in_path)                              \
+    ROUTE(GET, "/api/v1/sessions/{id}/files/{path...}", handle_file_get,                           \
+          HTTP_KEY_IN_QUERY | HTTP_SCOPE_FILES_READ, session_in_path)                              \
+    ROUTE(PUT, "/api/v1/sessions/{id}/files/{path...}", handle_file_put,                           \
+          HTTP_LARGE_BODY | HTTP_STREAMED_BODY | HTTP_SCOPE_FILES, session_in_path)                \
+    ROUTE(DELETE, "/api/v1/sessions/{id}/files/{path...}", handle_file_delete,                     \
+          HTTP_SCOPE_FILES, session_in_path)                                                       \
     ROUTE(GET, FILE_LINKS_ROUTE, handle_file_link,                                                 \
           HTTP_PUBLIC | HTTP_KEY_IN_QUERY, session_of_link)                                        \
     ROUTE(GET, "/api/v1/kernelspecs", handle_kernelspecs, HTTP_KEY_IN_QUERY, nothing)              \

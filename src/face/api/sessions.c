@@ -235,31 +235,10 @@ handle_session_show(struct http_request *request, void *arg)
 
 // ---- Change ---------------------------------------------------------------------------------
 
-struct changing {
-    struct http_request *request;
-    struct api_context *context;
-    struct session_recording *recording;
-};
-
 static void
-changing_free(void *arg)
+reply_changed(struct api_recording *self, struct session *session)
 {
-    struct changing *changing = arg;
-    session_recording_cancel(changing->recording);
-    free(changing);
-}
-
-static void
-on_changed(const struct kg_error *err, void *arg)
-{
-    struct changing *changing = arg;
-    changing->recording = NULL;
-    const struct session *session =
-        err ? NULL : api_find_session(changing->request, changing->context);
-    if (session)
-        http_reply_json(changing->request, 200, session_describe(session));
-    else if (err)
-        http_reply_error(changing->request, err);
+    http_reply_json(self->request, 200, session_describe(session));
 }
 
 void
@@ -275,11 +254,8 @@ handle_session_change(struct http_request *request, void *arg)
         http_reply_error(request, &err);
         return;
     }
-    struct changing *changing = KG_NEW(struct changing);
-    changing->request = request;
-    changing->context = arg;
-    http_request_own(request, changing, changing_free);
-    changing->recording = session_change(session, &change, on_changed, changing, &err);
+    struct api_recording *changing = api_recording_new(request, arg, reply_changed);
+    changing->recording = session_change(session, &change, api_on_recorded, changing, &err);
     if (!changing->recording)
         http_reply_error(request, &err);
 }
