@@ -4,6 +4,7 @@
 // request.
 
 #include <assert.h>
+#include <sodium.h>
 #include <string.h>
 #include <strings.h>
 
@@ -41,14 +42,35 @@ credential_of(const struct http_request *request)
     return key && *key ? key : NULL;
 }
 
+// Pages cannot send other headers with a WebSocket: the key in base64url, as the end of an offered
+// subprotocol. To be freed; NULL: there is none.
+static char *
+key_in_subprotocol(const struct http_request *request)
+{
+    static const char prefix[] = "kernelgate.key.";
+    const char *list = http_request_header(request, "Sec-WebSocket-Protocol");
+    const char *found = list ? strstr(list, prefix) : NULL;
+    if (!found || (found > list && !strchr(", \t", found[-1])))
+        return NULL;
+    found += strlen(prefix);
+    size_t len = strcspn(found, ", \t"), key_len;
+    KG_AUTO_FREE char *key = kg_calloc(len + 1, 1);
+    if (sodium_base642bin((unsigned char *)key, len, found, len, NULL, &key_len, NULL,
+                          sodium_base64_VARIANT_URLSAFE_NO_PADDING) != 0)
+        return NULL;
+    return strlen(key) == key_len && key_len > 0 ? KG_STEAL(key) : NULL;
+}
+
 char *
 http_request_credential(const struct http_request *request, bool *ret_is_login)
 {
     const char *credential = credential_of(request);
-    bool cookie_counts = !credential && !(request->flags & HTTP_TOKEN_KEY);
-    char *login = cookie_counts ? cookie_login(request) : NULL;
+    bool others_count = !credential && !(request->flags & HTTP_TOKEN_KEY);
+    bool may_be_offered = others_count && (request->flags & HTTP_KEY_IN_QUERY);
+    char *offered = may_be_offered ? key_in_subprotocol(request) : NULL;
+    char *login = others_count && !offered ? cookie_login(request) : NULL;
     *ret_is_login = login != NULL;
-    return credential ? kg_strdup(credential) : login;
+    return credential ? kg_strdup(credential) : offered ? offered : login;
 }
 
 static struct http_quota

@@ -133,12 +133,16 @@ client_on_started(const struct sandbox_command_start *start, void *arg)
         .on_end = client_on_end,
     };
     struct terminal_client *client = arg;
+    const char *subprotocol = client->dialect->subprotocol;
+    if (subprotocol && !websocket_offers(client->request, subprotocol))
+        subprotocol = NULL;
     http_request_disown(client->request);
     client->key = http_credential_new(client->request, terminal_on_key_checked, client);
     if (client->key)
         loop_timer_start(client->recheck, RECHECK_MS);
     client->ws = websocket_start(client->request, &(const struct websocket_settings){
                                                       .loop = client->terminals->loop,
+                                                      .subprotocol = subprotocol,
                                                       .max_message_bytes = MESSAGE_MAX,
                                                       .events = &events,
                                                       .arg = client,

@@ -43,6 +43,8 @@ struct terminal_tail {
 };
 
 struct terminal_dialect {
+    // Chosen if the client offers it; NULL: none.
+    const char *subprotocol;
     // Reads a message; -1: the client is disconnected, with the error's text.
     int (*read)(bool is_text, const void *data, size_t len, struct terminal_word *ret,
                 struct kg_error *err);

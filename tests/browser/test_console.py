@@ -36,11 +36,13 @@ def put(gateway, session, path, content=b""):
 def test_the_page_is_small():
     files = [path for path in BUILT.rglob("*.gz") if path.name != "licenses.txt.gz"]
     assert {"index.html.gz", "frame.html.gz"} < {path.name for path in files}
-    # What shows PDF files is loaded for the first one.
-    [pdf] = [path for path in files if path.name.startswith("pdf-")]
-    assert sum(path.stat().st_size for path in files) - pdf.stat().st_size <= 350_000
+    # What shows PDF files, and terminals, is loaded for the first one.
+    later = [path for path in files if path.name.startswith(("pdf-", "screen-"))]
+    sizes = {path: path.stat().st_size for path in files}
+    assert len(later) == 2
+    assert sum(sizes.values()) - sum(sizes[path] for path in later) <= 350_000
     page = (BUILT / "index.html").read_text()
-    assert pdf.name.removesuffix(".gz") not in page
+    assert not any(path.name.removesuffix(".gz") in page for path in later)
 
 
 def test_the_sources_have_no_type_errors(tmp_path):
@@ -368,7 +370,7 @@ def test_the_first_view_loads_what_it_needs(gateway, tab):
     expect(console.page.get_by_label("API key")).to_be_visible()
     loaded = " ".join(console.requests())
     assert "/main-" in loaded
-    assert not any(f"/{name}-" in loaded for name in ("session", "markdown", "pdf"))
+    assert not any(f"/{name}-" in loaded for name in ("session", "markdown", "pdf", "screen"))
 
 
 PAINT = "performance.getEntriesByName('first-contentful-paint')[0]?.startTime"
@@ -785,6 +787,12 @@ def test_every_view_is_accessible(gateway, tab, sandbox, name, options):
     put(gateway, sandbox, "hello.pdf", pdf_file(TEXT))
     show_pdf(console, "hello.pdf")
     look("pdf")
+    page.get_by_role("link", name="Terminal").click()
+    page.get_by_role("button", name="New terminal").click()
+    expect(page.locator(".xterm-rows")).to_contain_text("$ ")
+    page.keyboard.type("ls -l\n")
+    expect(page.locator(".xterm-rows")).to_contain_text("cities.csv")
+    look("terminal")
     page.get_by_role("link", name="Packages").click()
     expect(page.get_by_role("row").filter(has_text="pandas")).to_have_count(1)
     look("packages")

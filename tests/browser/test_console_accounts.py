@@ -337,6 +337,23 @@ def test_the_first_user_and_another_one(registering, tab):
     assert accounts.sql("SELECT count(*) FROM keys") == [(1,)]  # eva's
 
 
+def test_a_terminal_by_a_login(accounts, tab):
+    """Its WebSocket has the cookie instead of a key."""
+    accounts.do("user", "add", "tess")
+    accounts.password("tess", PASSWORD)
+    page = tab(accounts.gateway).page
+    page.goto(f"{accounts.gateway.url}/console/")
+    log_in(page, "tess")
+    page.get_by_label("Name of the new sandbox").fill("of-tess")
+    page.keyboard.press("Enter")
+    page.get_by_role("link", name="Terminal").click()
+    page.get_by_role("button", name="New terminal").click()
+    rows = page.locator(".xterm-rows")
+    expect(rows).to_contain_text("$ ")
+    page.keyboard.type("echo $((6*7))\n")
+    expect(rows).to_contain_text("42")
+
+
 def test_logging_in_by_keyboard(accounts, tab):
     accounts.do("user", "add", "fritz")
     accounts.password("fritz", PASSWORD)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """HTTP: keys, origins, hosts, errors, and input that is not HTTP."""
 
+import base64
 import contextlib
 import json
 import socket
@@ -75,6 +76,27 @@ def test_a_key_in_the_query_is_for_get_only(nobody, guarded):
     assert KEY not in guarded.log()
 
 
+def test_a_key_as_a_subprotocol_is_for_get_only(nobody):
+    """Pages cannot send other headers with a WebSocket."""
+
+    def ask(offered, path="/api/v1/sessions", method="GET"):
+        headers = {"Sec-WebSocket-Protocol": offered}
+        return nobody.request(method, path, headers=headers).status_code
+
+    right = "kernelgate.key." + base64.urlsafe_b64encode(KEY.encode()).decode().rstrip("=")
+    assert ask(right) == ask(f"kernelgate.terminal, {right}") == ask(f"{right},other") == 200
+    assert ask(right, method="POST") == ask(right, "/api/kernels") == 401
+    for wrong in (
+        f"x{right}",
+        right[:-2],
+        right + "!",
+        right + "=",
+        "kernelgate.key.",
+        "kernelgate.key.AA",
+    ):
+        assert ask(wrong) == 401, wrong
+
+
 def test_health_and_readiness_need_no_key(nobody):
     for path in ("/healthz", "/readyz", "/api/v1/health"):
         assert nobody.get(path).status_code == 200, path
@@ -123,7 +145,14 @@ def test_unknown_hosts(gateway):
 
 
 def test_unknown_paths(gateway):
-    for path in ("/", "/api/nothing", "/api/v1", "/api/v1/nothing", "/api/v2/execute", "/api/v1/execute/x"):
+    for path in (
+        "/",
+        "/api/nothing",
+        "/api/v1",
+        "/api/v1/nothing",
+        "/api/v2/execute",
+        "/api/v1/execute/x",
+    ):
         problem(gateway.client.get(path), 404, "not_found")
 
 

@@ -140,6 +140,13 @@ def test_what_is_refused(gateway, session, command):
     assert response.json()["code"] == "session_not_found"
 
 
+def test_the_subprotocol_is_chosen(gateway, session):
+    """A browser ends a WebSocket that has chosen none of what it offered."""
+    for offered, chosen in ((["x", "kernelgate.terminal"], "kernelgate.terminal"), (["x"], None)):
+        with terminal(gateway, session, subprotocols=offered) as screen:
+            assert screen.socket.subprotocol == chosen
+
+
 def test_the_session_ends(gateway, session):
     with terminal(gateway, session) as screen:
         gateway.client.delete(f"/api/v1/sessions/{session}")

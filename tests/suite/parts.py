@@ -134,7 +134,7 @@ COMPONENT = (
 DOCKER = (*E2E, "Dockerfile", "docker-compose.yml", ".dockerignore")
 BASE = "script/setup; make_test_environment; build dev"
 NODE = "make_node_environment; make_jupyter_environment"
-CHROMIUM = "install_packages chromium; make_browser_environment"
+CHROMIUM = "install_packages chromium vim-tiny procps; make_browser_environment"
 CLUSTER = tests(
     "e2e",
     "kubernetes deployment cluster_faults replicas replica_races execute sessions commands files terminals"
@@ -178,7 +178,7 @@ PARTS = (
     Part(
         "browser", "the console, and JupyterLab with the gateway for its kernels, in Chromium",
         Pytest(("tests/browser", "-m", "not load"), ON_RELEASE, "build/browser/bin/python"),
-        f"{BASE}; {NODE}; {CHROMIUM}", (*PRODUCT, *SUPPORT, "tests/browser"), ("chromium",), by_default=True,
+        f"{BASE}; {NODE}; {CHROMIUM}", (*PRODUCT, *SUPPORT, "tests/browser"), ("chromium", "vim-tiny", "procps"), by_default=True,
         at_a_time=2,
     ),
     Part(

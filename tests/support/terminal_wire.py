@@ -49,10 +49,11 @@ class Screen:
 
 
 @contextlib.contextmanager
-def terminal(gateway, session, **query):
+def terminal(gateway, session, subprotocols=None, **query):
     query = "&".join(f"{name}={value}" for name, value in query.items())
     url = gateway.url.replace("http", "ws", 1) + f"/api/v1/sessions/{session}/terminal?{query}"
-    with websockets.sync.client.connect(url, max_size=None, ping_interval=None) as socket:
+    options = {"max_size": None, "ping_interval": None, "subprotocols": subprotocols}
+    with websockets.sync.client.connect(url, **options) as socket:
         screen = Screen(socket)
         screen.until_told("command_id")
         yield screen

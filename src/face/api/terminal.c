@@ -85,6 +85,7 @@ dialect_write_end(struct websocket *ws, const struct sandbox_command_result *res
 }
 
 const struct terminal_dialect api_terminal_dialect = {
+    .subprotocol = "kernelgate.terminal",
     .read = dialect_read,
     .write_start = dialect_write_start,
     .write_output = dialect_write_output,

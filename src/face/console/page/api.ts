@@ -96,6 +96,23 @@ export async function send(where: string, options: Options = {}): Promise<Respon
     );
 }
 
+const base64url = (text: string) =>
+    btoa(String.fromCharCode(...new TextEncoder().encode(text)))
+        .replaceAll("+", "-")
+        .replaceAll("/", "_")
+        .replaceAll("=", "");
+
+/** A WebSocket to the gateway. Its key goes as a subprotocol: browsers send no other headers, and an
+ * address would be in logs. */
+export function openSocket(where: string): WebSocket {
+    const key = getKey();
+    const offered = ["kernelgate.terminal"];
+    if (key) offered.push(`kernelgate.key.${base64url(key)}`);
+    const url = new URL(where, base);
+    url.protocol = url.protocol.replace("http", "ws");
+    return new WebSocket(url, offered);
+}
+
 export const ask = async <T>(where: string, options?: Options): Promise<T> =>
     (await send(where, options)).json();
 
@@ -139,6 +156,19 @@ export interface Session {
     kernels: Record<string, { state: string; execution_count: number }>;
     memory_bytes?: number | null; // missing where an older replica has the session
     usage?: { memory_bytes: number; cpu_seconds: number; pids: number; disk_bytes: number };
+}
+
+/** A command that was started, as the gateway lists it. */
+export interface Command {
+    command_id: string;
+    command: string; // empty: a shell
+    cwd: string;
+    terminal: boolean;
+    running: boolean;
+    started_at: string;
+    clients: number;
+    exit_code?: number;
+    signal?: string;
 }
 
 export interface Kernelspec {

@@ -13,10 +13,12 @@ import { Packages } from "./packages";
 import { usePolled } from "./polling";
 import { linkTo, type Tab, TABS } from "./route";
 import { stateOf } from "./sandboxes";
+import { Terminals } from "./terminals";
 
 const POLL_MS = 3000;
 const TITLES: Record<Tab, string> = {
     console: "Console",
+    terminal: "Terminal",
     files: "Files",
     packages: "Packages",
     commands: "Commands",
@@ -100,6 +102,7 @@ export function SessionView({ id, tab }: { id: string; tab: Tab }) {
                 ))}
             </nav>
             {tab === "console" && <Console cells={cells} />}
+            {tab === "terminal" && <Terminals id={id} />}
             {tab === "files" && <Files id={id} />}
             {tab === "packages" && <Packages id={id} />}
             {tab === "commands" && <Commands id={id} />}
