@@ -2,11 +2,17 @@
 """The console in Debian's Chromium, against a gateway with real kernels: what people do in it, and
 what a hostile notebook may not do. Pictures of every view are written to build/results."""
 
+import contextlib
 import json
+import os
+import pty
 import re
+import select
 import shutil
 import statistics
 import subprocess
+import sys
+import termios
 
 import pytest
 from kernelgate import PROJECT, Gateway, wait_for
@@ -154,6 +160,28 @@ def test_two_sandboxes_are_chosen(gateway, tab):
     expect(page.get_by_role("link", name="other")).to_be_visible()
     assert [session(name).status_code for name in ("one", "two", "other")] == [404, 404, 200]
     gateway.client.delete("/api/v1/sessions/other")
+
+
+def test_what_runs_is_counted(gateway, tab, sandbox):
+    """Where the gateway counts them: an older replica does not."""
+    console = tab()
+    page = console.page
+    counts = {"terminals": 1, "commands": 2}
+
+    def count(route):
+        answer = route.fetch()
+        body = answer.json()
+        for of in body.get("sessions", {}).values():
+            of.update(counts)
+        route.fulfill(response=answer, json=body)
+
+    page.route("**/api/v1/sessions", count)
+    console.enter()
+    row = page.get_by_role("row").filter(has_text=sandbox)
+    expect(row).to_contain_text("1 terminal, 2 commands")
+    counts.clear()
+    counts["terminals"] = None
+    expect(row).not_to_contain_text("terminal")
 
 
 def plot(page, name):
@@ -535,7 +563,40 @@ def test_commands(tab, sandbox):
     page.keyboard.press("Enter")
     expect(console.cells.last.locator(".text.stdout")).to_have_text("begun\n")
     console.cells.last.get_by_role("button", name="Stop").click()
-    expect(console.cells.last).to_contain_text("Stopped.")
+    expect(console.cells.last.locator(".status")).to_contain_text("SIGTERM")
+
+
+def read_copied(page, expected):
+    text = page.evaluate("navigator.clipboard.readText()")
+    return text if expected in text else None
+
+
+def check_terminal(program):
+    """The program in a terminal of 100 columns: what is typed goes to the sandbox's shell."""
+    pid, fd = pty.fork()
+    if pid == 0:
+        os.execv(sys.executable, [sys.executable, "-c", program])
+    termios.tcsetwinsize(fd, (30, 100))
+    shown = b""
+
+    def until(text):
+        nonlocal shown
+        while text not in shown:
+            assert select.select([fd], [], [], 60)[0], shown
+            shown += os.read(fd, 65536)
+
+    try:
+        until(b"$ ")
+        os.write(fd, b"echo $((6*7)) $(stty size)\r")
+        until(b"42 30 100")
+        os.write(fd, b"exit\r")
+        until(b"exit\r\n")
+    finally:
+        with contextlib.suppress(OSError):
+            while os.read(fd, 65536):
+                pass
+        os.close(fd)
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0, shown
 
 
 def test_the_snippets_work(gateway, tab):
@@ -550,6 +611,12 @@ def test_the_snippets_work(gateway, tab):
         text = page.evaluate("navigator.clipboard.readText()")
         done = subprocess.run(program, input=text, capture_output=True, text=True)
         assert "42" in done.stdout and done.returncode == 0, done
+    page.get_by_role("button", name="Copy Commands that live on: curl").click()
+    text = wait_for(lambda: read_copied(page, "/commands"))
+    done = subprocess.run(["bash"], input=text, capture_output=True, text=True, timeout=60)
+    assert "got 42" in done.stdout and '"type":"done"' in done.stdout, done
+    page.get_by_role("button", name="Copy Terminal: Python").click()
+    check_terminal(wait_for(lambda: read_copied(page, "/terminal")))
     gateway.client.delete("/api/v1/sessions/demo")
     page.get_by_role("button", name="Show the key").click()
     expect(page.locator("main")).to_contain_text(gateway.key)

@@ -180,6 +180,16 @@ def test_a_page_that_is_loaded_again(terminal, opened, command):
     assert clients() == 1
 
 
+def test_a_program_draws_again(terminal):
+    """What it has drawn may be older than what is replayed."""
+    draws = "trap 'echo dr$((6*7))awn' WINCH; seq 20000; echo be''gun; while :; do sleep 0.1; done"
+    terminal.type(f'bash -c "{draws.replace("$", chr(92) + "$")}"\n')
+    terminal.shows("begun")
+    expect(terminal.rows).not_to_contain_text("dr42awn")
+    terminal.page.reload()
+    terminal.shows("dr42awn")
+
+
 def test_two_pages_in_one_terminal(terminal, opened):
     other = opened(viewport={"width": 700, "height": 600})
     other.living.click()
@@ -320,3 +330,105 @@ def test_a_hostile_program(terminal, command):
     assert page.evaluate("window.pwned") is None
     assert len(page.context.pages) == 1 and dialogs == []
     assert page.locator(".screen [style*=url], .screen a, .screen img").count() == 0
+
+
+# ---- Commands
+
+
+class CommandsPage:
+    """The commands' view in a tab."""
+
+    def __init__(self, console):
+        self.console, self.page = console, console.page
+        self.runs = console.cells
+
+    def run(self, command, takes_input=False):
+        """Returns it at once."""
+        count = self.runs.count()
+        self.page.get_by_label("Takes input").set_checked(takes_input)
+        self.page.get_by_label("Command", exact=True).fill(command)
+        self.page.keyboard.press("Enter")
+        expect(self.runs).to_have_count(count + 1)
+        return self.runs.nth(count)
+
+
+@pytest.fixture
+def commands(tab, sandbox):
+    """Opens the view in a tab of its own."""
+
+    def open_it():
+        console = tab()
+        console.enter(sandbox, "commands")
+        return CommandsPage(console)
+
+    return open_it
+
+
+def status(run, text):
+    expect(run.locator(".status")).to_contain_text(text)
+
+
+def test_a_command_outlives_its_page(commands, command):
+    view = commands()
+    run = view.run("echo begun; while [ ! -e go ]; do sleep 0.1; done; echo over >&2; exit 3")
+    expect(run.locator(".stdout")).to_have_text("begun\n")
+    view.page.reload()
+    expect(view.runs.locator(".stdout")).to_have_text("begun\n")
+    status(view.runs, "running")
+    view.page.close()
+    wait_for(lambda: command.client.get(command.url).json()["commands"][0]["clients"] == 0)
+    view = commands()
+    expect(view.runs.locator(".stdout")).to_have_text("begun\n")
+    command.wait("touch go")
+    expect(view.runs.locator(".stderr")).to_have_text("over\n")
+    status(view.runs, "exit code 3")
+    view.page.reload()
+    status(view.runs, "exit code 3")  # the gateway knows how it has ended
+    expect(view.runs.locator(".stderr")).to_have_text("over\n")
+    view.page.get_by_role("button", name="Remove").click()
+    expect(view.runs).to_have_count(0)
+    with view.page.expect_response("**/commands"):
+        view.page.reload()
+    expect(view.page.get_by_label("Command", exact=True)).to_be_visible()
+    expect(view.runs).to_have_count(0)
+
+
+def test_input_and_signals(commands):
+    view = commands()
+    run = view.run("cat; echo ended", takes_input=True)
+    run.get_by_role("button", name="Input").click()
+    run.get_by_label("Line of input").fill("hello")
+    view.page.keyboard.press("Enter")
+    expect(run.locator(".stdout")).to_have_text("hello\n")
+    run.get_by_role("button", name="End input").click()
+    expect(run.locator(".stdout")).to_have_text("hello\nended\n")
+    run = view.run("trap 'echo got' USR1; echo ready; while :; do sleep 0.1; done")
+    expect(run.locator(".stdout")).to_have_text("ready\n")
+    run.get_by_label("Send a signal").select_option("USR1")
+    expect(run.locator(".stdout").last).to_have_text("got\n")
+    run.get_by_role("button", name="Input").click()
+    assert view.console.findings() == []
+    run.get_by_label("Line of input").fill("x")
+    view.page.keyboard.press("Enter")
+    expect(run.get_by_role("alert")).to_contain_text("stdin")
+    run.get_by_role("button", name="Stop").click()
+    status(run, "SIGTERM")
+
+
+def test_many_commands(commands, command):
+    """A browser has few connections to a host: the page follows three, and stays usable."""
+    for i in range(6):
+        start(command, f"echo number {i}; sleep 1000", f"c{i}")
+    view = commands()
+    expect(view.runs).to_have_count(6)
+    expect(view.runs.nth(5)).to_contain_text("number 5\n")
+    run = view.run("echo $((6*7))")
+    expect(run.locator(".stdout")).to_have_text("42\n")
+    view.runs.nth(0).get_by_role("button", name="Show the output").click()
+    expect(view.runs.nth(0).locator(".stdout")).to_have_text("number 0\n")
+    late = start(command, "echo late; exit 4", "late")
+    late.ended()
+    expect(view.runs).to_have_count(8)
+    status(view.runs.last, "exit code 4")
+    view.runs.last.get_by_role("button", name="Show the output").click()
+    expect(view.runs.last.locator(".stdout")).to_have_text("late\n")

@@ -154,7 +154,10 @@ export interface Session {
     is_busy: boolean;
     execution_count: number;
     kernels: Record<string, { state: string; execution_count: number }>;
-    memory_bytes?: number | null; // missing where an older replica has the session
+    // These are missing where an older replica has the session.
+    memory_bytes?: number | null;
+    commands?: number | null;
+    terminals?: number | null;
     usage?: { memory_bytes: number; cpu_seconds: number; pids: number; disk_bytes: number };
 }
 

@@ -1,100 +1,166 @@
 // SPDX-License-Identifier: Apache-2.0
-// Shell commands in a session's sandbox, beside its kernels. A command ends with its stream.
+// Shell commands in a session's sandbox, beside its kernels. They go on when the page is closed.
 
-import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 
-import { readLines, send, session } from "./api";
-import { Execution } from "./execution";
+import { type Command, send, session } from "./api";
+import { CommandRuns, isRunning, type Run } from "./command_runs";
 import { shortDuration } from "./format";
 import { Outputs } from "./output";
+import { usePolled } from "./polling";
 
-const COMMANDS_MAX = 50;
+const POLL_MS = 3000;
+const SIGNALS = ["INT", "TERM", "KILL", "HUP", "QUIT", "USR1", "USR2", "STOP", "CONT"];
 
-interface Run {
-    number: number;
-    command: string;
-    output: Execution;
-    stop: AbortController;
+function describe(run: Run): string {
+    const { done } = run.output;
+    const end = done ?? run.listed;
+    if (isRunning(run)) return "running";
+    if (!end || done?.status === "lost") return "";
+    const parts = [end.exit_code ? `exit code ${end.exit_code}` : "", end.signal ?? ""];
+    if (done?.status === "timeout") parts.push("time limit reached");
+    if (done) parts.push(shortDuration(done.duration_ms ?? 0));
+    return parts.filter(Boolean).join(", ") || "ended";
 }
 
-function describe(output: Execution): string {
-    const { done } = output;
-    if (!done) return "running";
-    if (done.status === "lost") return "";
-    const parts = [done.exit_code ? `exit code ${done.exit_code}` : "", done.signal ?? ""];
-    if (done.status === "timeout") parts.push("time limit reached");
-    return [...parts.filter(Boolean), shortDuration(done.duration_ms ?? 0)].join(", ");
+interface InputProps {
+    onSend: (text: string) => void;
+    onEnd: () => void;
+}
+
+function Input({ onSend, onEnd }: InputProps) {
+    const field = useRef<HTMLInputElement>(null);
+    useLayoutEffect(() => field.current!.focus(), []);
+    const onSubmit = (event: Event) => {
+        event.preventDefault();
+        onSend(`${field.current!.value}\n`);
+        field.current!.value = "";
+    };
+    return (
+        <form class="new shell run-input" onSubmit={onSubmit}>
+            <input ref={field} class="grow" aria-label="Line of input" autocomplete="off" />
+            <button type="submit">Send</button>
+            <button type="button" onClick={onEnd}>
+                End input
+            </button>
+        </form>
+    );
+}
+
+interface RunProps {
+    run: Run;
+    runs: CommandRuns;
+    sessionId: string;
+}
+
+function RunView({ run, runs, sessionId }: RunProps) {
+    const [asksInput, setAsksInput] = useState(false);
+    const [failure, setFailure] = useState("");
+    const running = isRunning(run);
+    const attempt = async (act: () => Promise<unknown>) => {
+        setFailure("");
+        try {
+            await act();
+        } catch (error) {
+            setFailure((error as Error).message);
+        }
+    };
+    const onStop = () =>
+        attempt(() => send(session(sessionId, "commands", run.id), { method: "DELETE" }));
+    const onSignal = (event: Event) => {
+        const choice = event.currentTarget as HTMLSelectElement;
+        const signal = choice.value;
+        choice.value = "";
+        void attempt(() => runs.signal(run, signal));
+    };
+    return (
+        <article class="cell" aria-label={`Command ${run.command}`}>
+            <div class="code">
+                <span class="prompt" aria-hidden="true">
+                    $
+                </span>
+                <pre>{run.command}</pre>
+                <span class="cell-end">
+                    <span class={`status is-${run.output.done?.status ?? "running"}`}>
+                        {describe(run)}
+                    </span>
+                    {running && (
+                        <>
+                            <button
+                                class="plain small"
+                                aria-expanded={asksInput}
+                                onClick={() => setAsksInput(!asksInput)}
+                            >
+                                Input
+                            </button>
+                            <select class="small" aria-label="Send a signal" onChange={onSignal}>
+                                <option value="">Signal</option>
+                                {SIGNALS.map((name) => (
+                                    <option key={name}>{name}</option>
+                                ))}
+                            </select>
+                            <button class="plain small" onClick={onStop}>
+                                Stop
+                            </button>
+                        </>
+                    )}
+                    {!running && (
+                        <button class="plain small" onClick={() => runs.remove(run)}>
+                            Remove
+                        </button>
+                    )}
+                </span>
+            </div>
+            <Outputs execution={run.output} sessionId={sessionId} />
+            {!run.reader && !run.output.done && (
+                <button class="link" onClick={() => void runs.follow(run)}>
+                    Show the output
+                </button>
+            )}
+            {running && asksInput && (
+                <Input
+                    onSend={(text) => attempt(() => runs.input(run, text, false))}
+                    onEnd={() => attempt(() => runs.input(run, "", true))}
+                />
+            )}
+            {failure && (
+                <p role="alert" class="error">
+                    {failure}
+                </p>
+            )}
+        </article>
+    );
 }
 
 export function Commands({ id }: { id: string }) {
-    const [runs, setRuns] = useState<Run[]>([]);
     const [, draw] = useState(0);
-    const count = useRef(0);
+    const runs = useMemo(() => new CommandRuns(id, () => draw((drawn) => drawn + 1)), [id]);
+    const { value } = usePolled<{ commands: Command[] }>(session(id, "commands"), POLL_MS);
     const input = useRef<HTMLInputElement>(null);
-    const latest = useRef(runs);
-    latest.current = runs;
+    const [takesInput, setTakesInput] = useState(false);
     useLayoutEffect(() => input.current!.focus(), []);
-    useEffect(() => () => latest.current.forEach((run) => run.stop.abort()), []);
-    const start = async (command: string) => {
-        const run = {
-            number: ++count.current,
-            command,
-            output: new Execution(),
-            stop: new AbortController(),
-        };
-        setRuns((before) => [...before, run].slice(-COMMANDS_MAX));
-        try {
-            const response = await send(session(id, "commands"), {
-                method: "POST",
-                body: { command },
-                signal: run.stop.signal,
-            });
-            await readLines(response, (line) => {
-                run.output.add(line);
-                draw((drawn) => drawn + 1);
-            });
-            if (!run.output.done) run.output.lose("The connection to the gateway was lost.");
-        } catch (error) {
-            const stopped = run.stop.signal.aborted;
-            run.output.lose(stopped ? "Stopped." : (error as Error).message);
-        }
-        draw((drawn) => drawn + 1);
-    };
+    useEffect(() => () => runs.stop(), [runs]);
+    useEffect(() => {
+        if (!value) return;
+        runs.know([...value.commands].sort((a, b) => a.started_at.localeCompare(b.started_at)));
+    }, [value]);
     const onSubmit = (event: Event) => {
         event.preventDefault();
         const command = input.current!.value;
         if (!command.trim()) return;
         input.current!.value = "";
-        start(command);
+        void runs.start(command, takesInput);
     };
     const onKeyDown = (event: KeyboardEvent) => {
-        const last = runs[runs.length - 1];
+        const last = runs.runs[runs.runs.length - 1];
         if (event.key !== "ArrowUp" || !last || input.current!.value) return;
         event.preventDefault();
         input.current!.value = last.command;
     };
     return (
         <div class="commands">
-            {runs.map((run) => (
-                <article key={run.number} class="cell" aria-label={`Command ${run.number}`}>
-                    <div class="code">
-                        <span class="prompt" aria-hidden="true">
-                            $
-                        </span>
-                        <pre>{run.command}</pre>
-                        <span class="cell-end">
-                            <span class={`status is-${run.output.done?.status ?? "running"}`}>
-                                {describe(run.output)}
-                            </span>
-                            {!run.output.done && (
-                                <button class="plain small" onClick={() => run.stop.abort()}>
-                                    Stop
-                                </button>
-                            )}
-                        </span>
-                    </div>
-                    <Outputs execution={run.output} sessionId={id} />
-                </article>
+            {runs.runs.map((run) => (
+                <RunView key={run.id} run={run} runs={runs} sessionId={id} />
             ))}
             <form class="new shell" onSubmit={onSubmit}>
                 <span class="prompt" aria-hidden="true">
@@ -110,6 +176,14 @@ export function Commands({ id }: { id: string }) {
                     spellcheck={false}
                     onKeyDown={onKeyDown}
                 />
+                <label class="check">
+                    <input
+                        type="checkbox"
+                        checked={takesInput}
+                        onChange={(event) => setTakesInput(event.currentTarget.checked)}
+                    />
+                    Takes input
+                </label>
                 <button type="submit" class="primary">
                     Run
                 </button>

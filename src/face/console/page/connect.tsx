@@ -38,6 +38,47 @@ with urllib.request.urlopen(request) as lines:
         print(json.loads(line))`,
     },
     {
+        name: "Commands that live on: curl",
+        text: (key) => {
+            const call = (path: string, rest: string) =>
+                `curl${header(key)} \\\n  ${address}/api/v1/sessions${path} ${rest}`;
+            const start = `{"command":"read x; echo got $x", "id":"work", "stdin":true, "background":true}`;
+            return [
+                call("", `-d '{"session_id":"demo"}'`),
+                call("/demo/commands", `-d '${start}'`),
+                call("/demo/commands", ""),
+                call("/demo/commands/work/input", "--data-binary $'42\\n'"),
+                call("/demo/commands/work/output", "-N"),
+            ].join("\n\n");
+        },
+    },
+    {
+        name: "Terminal: Python, with pip install websockets",
+        text: (key) => `import json, os, termios, threading, tty, urllib.request
+from websockets.sync.client import connect
+
+headers = ${key ? `{"Authorization": "Bearer ${key}"}` : "{}"}
+urllib.request.urlopen(urllib.request.Request(
+    "${address}/api/v1/sessions", b'{"session_id":"demo"}', headers))
+
+def send_what_is_typed(terminal):
+    while typed := os.read(0, 65536):
+        terminal.send(typed)
+
+before = termios.tcgetattr(0)
+url = "${address.replace(/^http/, "ws")}/api/v1/sessions/demo/terminal?id=main"
+with connect(url, additional_headers=headers) as terminal:
+    terminal.send(json.dumps({"resize": os.get_terminal_size()}))
+    threading.Thread(target=send_what_is_typed, args=[terminal], daemon=True).start()
+    tty.setraw(0)
+    try:
+        for message in terminal:
+            if isinstance(message, bytes):
+                os.write(1, message)
+    finally:
+        termios.tcsetattr(0, termios.TCSADRAIN, before)`,
+    },
+    {
         name: "MCP: Claude Code",
         text: (key) => {
             const secret = key ? ` \\\n  --header "Authorization: Bearer ${key}"` : "";

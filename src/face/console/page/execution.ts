@@ -53,7 +53,7 @@ export class Execution {
             case "progress":
                 return this.addText("stderr", `${line.text}\n`);
             case "dropped":
-                return this.push({ kind: "note", text: describeDropped(line) });
+                return this.note(describeDropped(line));
         }
     }
 
@@ -92,14 +92,19 @@ export class Execution {
         }
     }
 
+    note(text: string) {
+        this.push({ kind: "note", text });
+    }
+
     /** The stream ended without `done`, and cannot be joined again. */
     lose(why: string) {
-        this.push({ kind: "note", text: why });
+        this.note(why);
         this.done = { type: "done", status: "lost" };
     }
 }
 
 function describeDropped(line: Line): string {
+    if (line.messages === undefined) return `Output was dropped: ${line.bytes} bytes.`;
     const size = line.bytes ? `, ${line.bytes} bytes` : "";
     return `Output was dropped: ${line.messages} ${line.messages === 1 ? "message" : "messages"}${size}.`;
 }

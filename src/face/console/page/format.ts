@@ -17,6 +17,15 @@ export function shortDuration(ms: number): string {
     return duration(ms);
 }
 
+/** What runs in a session beside its kernels; empty if that is nothing, or not known. */
+export function alsoRuns(of: { commands?: number | null; terminals?: number | null }): string {
+    const counted = (n: number | null | undefined, name: string) =>
+        n ? `${n} ${name}${n === 1 ? "" : "s"}` : "";
+    return [counted(of.terminals, "terminal"), counted(of.commands, "command")]
+        .filter(Boolean)
+        .join(", ");
+}
+
 export function bytes(count: number): string {
     const units = ["bytes", "KiB", "MiB", "GiB"];
     let unit = 0;

@@ -4,7 +4,7 @@
 import { useState } from "preact/hooks";
 
 import { ask, type Kernelspec, send, type Session, session } from "./api";
-import { bytes, duration } from "./format";
+import { alsoRuns, bytes, duration } from "./format";
 import { Gateway } from "./gateway";
 import { usePolled } from "./polling";
 import { linkTo } from "./route";
@@ -87,6 +87,7 @@ function Row({ of, chosen, onChoose }: RowProps) {
             </th>
             <td>
                 <span class={`state ${state}`}>{state}</span>
+                <span class="quiet beside">{alsoRuns(of)}</span>
             </td>
             <td data-label="Kernels">{Object.keys(of.kernels).join(", ") || "none"}</td>
             <td class="number" data-label="Executions">

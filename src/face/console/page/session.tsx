@@ -8,7 +8,7 @@ import { Cells } from "./cells";
 import { Commands } from "./commands";
 import { Console } from "./console";
 import { Files } from "./files";
-import { bytes, duration } from "./format";
+import { alsoRuns, bytes, duration } from "./format";
 import { Packages } from "./packages";
 import { usePolled } from "./polling";
 import { linkTo, type Tab, TABS } from "./route";
@@ -64,6 +64,7 @@ export function SessionView({ id, tab }: { id: string; tab: Tab }) {
                     <p class="usage">
                         <span class={`state ${stateOf(of)}`}>{stateOf(of)}</span>
                         <Usage of={of} />
+                        {alsoRuns(of) && <span>{alsoRuns(of)}</span>}
                         {!of.is_busy && (
                             <span>
                                 ends in {duration(Date.parse(of.expires_at) - Date.now())}

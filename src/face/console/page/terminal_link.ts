@@ -2,7 +2,7 @@
 // The connection to one terminal of a session: a WebSocket, which is made again when it is lost. The
 // terminal goes on meanwhile, and the gateway replays the last that it has shown.
 
-import { ApiError, ask, openSocket, session } from "./api";
+import { ApiError, ask, openSocket, send, session } from "./api";
 import type { Screen } from "./screen";
 
 const RETRY_MS = [500, 1000, 2000, 5000];
@@ -121,18 +121,22 @@ export class TerminalLink {
     }
 
     private hear(told: any) {
-        if ("command_id" in told) return this.begin();
+        if ("command_id" in told) return this.begin(told.running && told.dropped_bytes > 0);
         if ("exit_code" in told) return this.tell({ kind: "ended", text: describeEnd(told) });
         if ("dropped_bytes" in told) this.miss(told.dropped_bytes);
     }
 
-    private begin() {
+    /** `lacksBegin`: a program may have drawn what is no longer replayed; it is asked to draw again. */
+    private begin(lacksBegin: boolean) {
         this.attempt = 0;
         this.screen.reset();
         this.replays = true;
         setTimeout(() => this.screen.write("", () => (this.replays = false)), REPLAY_MS);
         this.resize();
         this.tell({ kind: "open", text: "" });
+        if (!lacksBegin) return;
+        const where = session(this.sessionId, "commands", this.commandId, "signal");
+        send(where, { method: "POST", body: { signal: "WINCH" } }).catch(() => {}); // it has ended
     }
 
     private miss(bytes: number) {
