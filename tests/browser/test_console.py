@@ -19,6 +19,7 @@ from kernelgate import PROJECT, Gateway, wait_for
 from notebook_page import lab_command
 from pdf_file import pdf_file
 from playwright.sync_api import expect
+from session_commands import Commands, start
 
 BUILT = PROJECT / "build/console"
 
@@ -163,25 +164,30 @@ def test_two_sandboxes_are_chosen(gateway, tab):
 
 
 def test_what_runs_is_counted(gateway, tab, sandbox):
-    """Where the gateway counts them: an older replica does not."""
+    """Where the gateway counts it: an older replica does not."""
     console = tab()
     page = console.page
-    counts = {"terminals": 1, "commands": 2}
-
-    def count(route):
-        answer = route.fetch()
-        body = answer.json()
-        for of in body.get("sessions", {}).values():
-            of.update(counts)
-        route.fulfill(response=answer, json=body)
-
-    page.route("**/api/v1/sessions", count)
+    commands = Commands(gateway, sandbox)
+    start(commands, terminal=True)
+    for _ in range(2):
+        start(commands, "sleep 1000")
     console.enter()
     row = page.get_by_role("row").filter(has_text=sandbox)
     expect(row).to_contain_text("1 terminal, 2 commands")
-    counts.clear()
-    counts["terminals"] = None
-    expect(row).not_to_contain_text("terminal")
+    page.get_by_role("link", name=sandbox).click()
+    expect(page.locator(".usage")).to_contain_text("1 terminal, 2 commands")
+
+    def leave_out(route):
+        answer = route.fetch()
+        body = answer.json()
+        for of in body.get("sessions", {}).values():
+            del of["commands"], of["terminals"]
+        route.fulfill(response=answer, json=body)
+
+    page.route("**/api/v1/sessions", leave_out)
+    page.get_by_role("link", name="Sandboxes").click()
+    expect(row).to_contain_text("python")
+    expect(row).not_to_contain_text("command")
 
 
 def plot(page, name):

@@ -147,9 +147,12 @@ def test_interrupt_and_job_control(terminal):
 def test_a_flood(terminal):
     """The page stays usable, says what it has missed, and shows what comes after."""
     page = terminal.page
+    slower = page.context.new_cdp_session(page)
+    slower.send("Emulation.setCPUThrottlingRate", {"rate": 8})
     terminal.type("yes flood\n")
     terminal.shows("flood")
     expect(terminal.status).to_contain_text("of output were missed")
+    slower.send("Emulation.setCPUThrottlingRate", {"rate": 1})
     page.get_by_role("button", name="Dark").click()
     expect(page.get_by_role("button", name="Light")).to_be_visible()
     terminal.input.focus()
@@ -188,6 +191,19 @@ def test_a_program_draws_again(terminal):
     expect(terminal.rows).not_to_contain_text("dr42awn")
     terminal.page.reload()
     terminal.shows("dr42awn")
+
+
+def test_a_replay_is_not_answered(terminal):
+    """Nobody waits any more for what a program has asked the screen: the shell would take it as typed."""
+    asks = r'printf "\033[6n\033[c"; read -rsd c x; echo ${#x} an""swered'
+    terminal.type(f"bash -c '{asks}'\n")
+    terminal.shows(re.compile(r"\d answered"))
+    terminal.page.reload()
+    terminal.shows("answered")
+    terminal.type("echo cl''ean\n")
+    terminal.shows("clean")
+    expect(terminal.rows).not_to_contain_text(re.compile(r"\d[Rc]echo"))
+    expect(terminal.rows).to_contain_text("$ echo cl''ean")
 
 
 def test_two_pages_in_one_terminal(terminal, opened):

@@ -19,9 +19,10 @@ export interface LinkState {
     missed: number; // bytes of output
 }
 
-// What a screen answers to a program that asks for its kind or state. Of a replay, nobody waits for it.
+// What a screen says by itself: answers to a program that asks for its kind or state, and its focus. Of a
+// replay, nobody waits for it.
 const isAnswer = (bytes: Uint8Array) =>
-    /^\x1b(\[[?>=]?[\d;]*[cnRty]|\[\?[\d;]*\$y|[P\]])/.test(
+    /^\x1b(\[[?>=]?[\d;]*[cnRtyIO]|\[\?[\d;]*\$y|[P\]])/.test(
         String.fromCharCode(...bytes.subarray(0, 40)),
     );
 
@@ -63,6 +64,7 @@ export class TerminalLink {
     send(bytes: Uint8Array) {
         if (this.socket?.readyState !== WebSocket.OPEN) return;
         if (this.replays && isAnswer(bytes)) return;
+        this.replays = false; // somebody types: what comes now is new
         for (let at = 0; at < bytes.length; at += INPUT_PIECE)
             this.socket.send(bytes.slice(at, at + INPUT_PIECE));
     }
