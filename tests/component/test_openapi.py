@@ -168,10 +168,12 @@ def test_every_answer_is_documented(release, index, tmp_path):
     assert "cannot validate" not in result.stdout, result.stdout
     told = {tuple(line.split(" ", 1)) for line in answers.read_text().splitlines()}
     reached = {operation for status, operation in told if status in ("200", "201")}
-    # In the examples a file is deleted when its session is gone; test_links_lead_on deletes one.
+    # In the examples a file is deleted when its session is gone; test_links_lead_on deletes one, and revokes
+    # a token.
     # Those of a command need one that runs: test_docs.py. A terminal is a WebSocket: test_terminals.py.
     asked = {it for it in OPERATIONS if "{command}" not in it[1] and not it[1].endswith("/terminal")}
     asked -= OF_ACCOUNTS
     assert {f"{method} {path}" for method, path in asked} - reached <= {
-        "DELETE /api/v1/sessions/{id}/files/{path}"
+        "DELETE /api/v1/sessions/{id}/files/{path}",
+        "DELETE /api/v1/sessions/{id}/tokens/{token}",
     }, result.stdout
