@@ -59,6 +59,7 @@ make_links(struct agent *agent, struct kg_error *err)
         .door_path = settings->door_path,
         .idle_timeout_s = settings->idle_timeout_s,
         .connect = on_connect,
+        .port_is_own = agent_port_is_own,
         .server = agent->server,
         .on_idle_timeout = on_idle_timeout,
         .arg = agent,

@@ -59,6 +59,11 @@ void commands_close_input_call(struct request *request, void *arg);
 void commands_resize_call(struct request *request, void *arg);
 void commands_signal_call(struct request *request, void *arg);
 
+// Ports (ports.c).
+// Whether a port is none of the tenant's: the agent's own, or a kernel's. `arg`: the agent.
+bool agent_port_is_own(int port, void *arg);
+void ports_list_call(struct request *request, void *arg);
+
 // Files (files_calls.c).
 void files_list_call(struct request *request, void *arg);
 void files_describe_call(struct request *request, void *arg);

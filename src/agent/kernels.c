@@ -474,3 +474,17 @@ kernels_list(struct kernels *kernels)
         json_array_append_new(list, describe(kernel));
     return list;
 }
+
+bool
+kernels_have_port(const struct kernels *kernels, int port)
+{
+    const struct kernel *kernel;
+
+    TAILQ_FOREACH(kernel, &kernels->list, entry) {
+        for (int c = TARGET_SHELL; kernel->connection.tcp && c < TARGET_N_CHANNELS; c++) {
+            if (kernel->connection.ports[c] == port)
+                return true;
+        }
+    }
+    return false;
+}

@@ -70,3 +70,5 @@ KG_MUST_CHECK int kernels_connect(struct kernels *kernels, const struct target *
 // NULL where there is none of that name.
 json_t *kernels_describe(struct kernels *kernels, const char *name);
 json_t *kernels_list(struct kernels *kernels);
+// Whether a kernel listens on that TCP port.
+bool kernels_have_port(const struct kernels *kernels, int port);

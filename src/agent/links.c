@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "link_iopub.h"
+#include "port_dial.h"
 #include "splice.h"
 
 enum {
@@ -39,6 +40,7 @@ struct link {
     char kernel[TARGET_NAME_MAX + 1];
     struct splice *splice;
     struct conversation *conversation; // carries calls
+    struct port_dial *dial;            // until the port has answered
     bool taken;                        // no longer idle
 };
 
@@ -68,6 +70,7 @@ link_close(struct link *link)
     if (link->fd >= 0)
         close(link->fd);
     splice_free(link->splice);
+    port_dial_cancel(link->dial);
     server_drop(link->conversation);
     free(link);
 }
@@ -110,12 +113,23 @@ on_conversation_end(void *arg)
     on_splice_end(link);
 }
 
+// What the gateway tells errors apart by (sandbox/link_line.c).
+static const char *
+prefix_of(enum kg_code code)
+{
+    return code == KG_NOT_FOUND        ? "not found: "
+           : code == KG_PORT_CLOSED    ? "closed: "
+           : code == KG_PORT_TIMEOUT   ? "timeout: "
+           : code == KG_PORT_FORBIDDEN ? "forbidden: "
+                                       : "";
+}
+
 static void
 link_refuse(struct link *link, const struct kg_error *err)
 {
     KG_AUTO_BUF answer = {0};
 
-    buf_printf(&answer, "ERR %s%s\n", err->code == KG_NOT_FOUND ? "not found: " : "", err->message);
+    buf_printf(&answer, "ERR %s%s\n", prefix_of(err->code), err->message);
     (void)send(link->fd, answer.data, answer.len, MSG_NOSIGNAL | MSG_DONTWAIT);
     link_close(link);
 }
@@ -133,6 +147,58 @@ stop_lingering(const struct links *links, const char *kernel)
     }
 }
 
+// Answers OK; false: the gateway has left, and the link is gone.
+static bool
+link_accept(struct link *link)
+{
+    if (send(link->fd, "OK\n", 3, MSG_NOSIGNAL | MSG_DONTWAIT) == 3)
+        return true;
+    link_close(link);
+    return false;
+}
+
+// It is no longer idle.
+static void
+link_take(struct link *link)
+{
+    link->links->n_idle--;
+    link->taken = true;
+}
+
+static void
+on_port_dialled(int port_fd, const struct kg_error *err, void *arg)
+{
+    struct link *link = arg;
+    KG_AUTO_FD fd = port_fd;
+
+    link->dial = NULL;
+    if (fd < 0) {
+        link_refuse(link, err);
+        return;
+    }
+    if (!link_accept(link))
+        return;
+    loop_fd_free(KG_STEAL(link->watch));
+    link->splice = splice_new(link->links->loop, KG_STEAL_FD(link->fd), KG_STEAL_FD(fd),
+                              SPLICE_HALF_CLOSED_MS, on_splice_end, link);
+}
+
+// The answer comes when the port has answered; until then the link's end is noticed.
+static void
+link_join_port(struct link *link, int port)
+{
+    struct links *links = link->links;
+    struct kg_error err;
+
+    if (links->settings.port_is_own(port, links->settings.arg)) {
+        (void)kg_error_set(&err, KG_PORT_FORBIDDEN, 0, "port %d is the sandbox's own", port);
+        link_refuse(link, &err);
+        return;
+    }
+    link_take(link);
+    link->dial = port_dial_start(links->loop, port, on_port_dialled, link);
+}
+
 static void
 link_join(struct link *link)
 {
@@ -145,6 +211,10 @@ link_join(struct link *link)
         link_refuse(link, &err);
         return;
     }
+    if (target.channel == TARGET_PORT) {
+        link_join_port(link, target.port);
+        return;
+    }
     if (target.channel == TARGET_STDIN)
         stop_lingering(links, target.kernel);
     bool calls = target.channel == TARGET_RPC;
@@ -153,16 +223,14 @@ link_join(struct link *link)
         link_refuse(link, &err);
         return;
     }
-    if (send(link->fd, "OK\n", 3, MSG_NOSIGNAL | MSG_DONTWAIT) != 3) {
+    if (!link_accept(link)) {
         if (fd >= 0)
             close(fd);
-        link_close(link);
         return;
     }
     memcpy(link->kernel, target.kernel, sizeof link->kernel);
     loop_fd_free(KG_STEAL(link->watch));
-    links->n_idle--;
-    link->taken = true;
+    link_take(link);
     if (calls) {
         link->conversation =
             server_take(links->settings.server, KG_STEAL_FD(link->fd), on_conversation_end, link);
@@ -188,7 +256,7 @@ on_link(int fd, int events, void *arg)
     ssize_t n = recv(fd, link->line + link->len, sizeof link->line - link->len, MSG_DONTWAIT);
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
         return;
-    if (n <= 0 || link->way_out) {
+    if (n <= 0 || link->way_out || link->dial) {
         link_close(link);
         dial_later(links);
         return;

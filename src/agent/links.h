@@ -16,6 +16,8 @@ struct links_settings {
     // Connects to a target inside the sandbox: a non-blocking descriptor, which passes to the
     // caller, or -1 with `err`.
     int (*connect)(const struct target *target, void *arg, struct kg_error *err);
+    // Whether a port is the agent's own, or a kernel's: then nothing connects to it.
+    bool (*port_is_own)(int port, void *arg);
     struct server *server;   // of the links that carry calls
     loop_fn on_idle_timeout; // no link was up for idle_timeout_s
     void *arg;

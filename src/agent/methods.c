@@ -419,6 +419,7 @@ const struct method agent_methods[] = {
     {"commands.close_input", commands_close_input_call, false},
     {"commands.resize", commands_resize_call, false},
     {"commands.signal", commands_signal_call, false},
+    {"ports.list", ports_list_call, false},
     {"tenant.answer", tenant_answer_call, false},
     {"files.list", files_list_call, false},
     {"files.stat", files_stat_call, false},

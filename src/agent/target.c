@@ -2,6 +2,7 @@
 // The first line of a link, as the agent reads it.
 #include "target.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "rpc.h"
@@ -37,6 +38,23 @@ parse_channel(const char *name, struct target *ret)
     return -1;
 }
 
+// False: it names no port. A kernel may be called "port": its channels are not numbers.
+static bool
+parse_port(const char *text, struct target *ret)
+{
+    static const char prefix[] = "port/";
+    enum { DIGITS_MAX = 5, PORT_MAX = 65535 };
+    const char *digits = text + strlen(prefix);
+
+    if (strncmp(text, prefix, strlen(prefix)) != 0)
+        return false;
+    size_t len = strspn(digits, "0123456789");
+    if (len == 0 || len > DIGITS_MAX || digits[len] || digits[0] == '0' || atoi(digits) > PORT_MAX)
+        return false;
+    *ret = (struct target){.channel = TARGET_PORT, .port = atoi(digits)};
+    return true;
+}
+
 int
 target_parse(const char *line, size_t len, struct target *ret, struct kg_error *err)
 {
@@ -48,6 +66,8 @@ target_parse(const char *line, size_t len, struct target *ret, struct kg_error *
     text[len] = '\0';
     *ret = (struct target){.channel = TARGET_RPC};
     if (strcmp(text, channel_names[TARGET_RPC]) == 0)
+        return 0;
+    if (parse_port(text, ret))
         return 0;
     char *slash = strchr(text, '/');
     if (!slash)

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The target that a link line names: RPC_TARGET (see rpc.h) or "<kernel>/<channel>".
+// The target that a link line names: RPC_TARGET (see rpc.h), "<kernel>/<channel>", or
+// "port/<number>".
 #pragma once
 
 #include "base.h"
@@ -14,11 +15,13 @@ enum target_channel {
     TARGET_CONTROL,
     TARGET_HB,
     TARGET_N_CHANNELS,
+    TARGET_PORT = TARGET_N_CHANNELS, // of no kernel
 };
 
 struct target {
     enum target_channel channel;
-    char kernel[TARGET_NAME_MAX + 1]; // empty for TARGET_RPC
+    char kernel[TARGET_NAME_MAX + 1]; // empty for TARGET_RPC and TARGET_PORT
+    int port;                         // of TARGET_PORT: 1 to 65535
 };
 
 // The name of a channel as it stands in a target and before `_port` in a connection file.

@@ -21,6 +21,8 @@ static const struct kg_code_info code_infos[KG_N_CODES] = {
     [KG_CSRF_TOKEN] = {403, "csrf_token_required", "CSRF token required", false},
     [KG_TOKEN_SCOPE] = {403, "token_scope", "Outside the token's scope", false},
     [KG_REGISTRATION_CLOSED] = {403, "registration_closed", "Registration closed", false},
+    [KG_PORT_PRIVATE] = {403, "port_private", "Private port", false},
+    [KG_PORT_FORBIDDEN] = {403, "port_forbidden", "Port not available", false},
     [KG_SESSION_NOT_FOUND] = {404, "session_not_found", "Session not found", false},
     [KG_NOT_FOUND] = {404, "not_found", "Not found", false},
     [KG_UNKNOWN_KERNEL] = {404, "unknown_kernel", "Unknown kernel", false},
@@ -34,11 +36,14 @@ static const struct kg_code_info code_infos[KG_N_CODES] = {
     [KG_MAX_SESSIONS] = {429, "max_sessions", "Too many sessions", true},
     [KG_RATE_LIMITED] = {429, "rate_limited", "Too many requests", true},
     [KG_INTERNAL] = {500, "internal", "Internal error", false},
+    [KG_PORT_CLOSED] = {502, "port_closed", "Nothing listens on the port", true},
+    [KG_PORT_ANSWER] = {502, "port_answer", "Invalid answer of a port", false},
     [KG_PROVISIONER_UNAVAILABLE] = {503, "provisioner_unavailable", "Provisioner unavailable",
                                     true},
     [KG_ACCOUNTS_UNAVAILABLE] = {503, "accounts_unavailable", "Accounts unavailable", true},
     [KG_DRAINING] = {503, "draining", "Shutting down", true},
     [KG_KERNEL_START_TIMEOUT] = {504, "kernel_start_timeout", "Kernel did not start", true},
+    [KG_PORT_TIMEOUT] = {504, "port_timeout", "The port did not answer", true},
     [KG_DISK_FULL] = {507, "disk_full", "Disk full", false},
 };
 

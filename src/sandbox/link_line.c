@@ -29,11 +29,32 @@ link_target_valid(const char *target)
     return len >= 1 && len <= LINK_TARGET_MAX;
 }
 
+// By what the text begins with, as the agent's links.c writes it.
+static void
+set_refusal(const char *text, struct kg_error *err)
+{
+    static const struct {
+        const char *prefix;
+        enum kg_code code;
+        bool drops; // the prefix is not part of the message
+    } kinds[] = {{"not found", KG_NOT_FOUND, false},
+                 {"closed: ", KG_PORT_CLOSED, true},
+                 {"timeout: ", KG_PORT_TIMEOUT, true},
+                 {"forbidden: ", KG_PORT_FORBIDDEN, true}};
+    for (size_t i = 0; i < KG_ARRAY_LEN(kinds); i++) {
+        size_t len = strlen(kinds[i].prefix);
+        if (strncmp(text, kinds[i].prefix, len) != 0)
+            continue;
+        (void)kg_error_set(err, kinds[i].code, 0, "%s", text + (kinds[i].drops ? len : 0));
+        return;
+    }
+    (void)kg_error_set(err, KG_PROVISIONER_UNAVAILABLE, 0, "%s", text);
+}
+
 enum link_answer
 link_answer_parse(const char *line, size_t len, struct kg_error *err)
 {
     static const char refused[] = "ERR ";
-    static const char not_found[] = "not found";
     static const char overtaken[] = "overtaken";
     enum { REFUSED_LEN = sizeof refused - 1 };
     char text[160];
@@ -45,8 +66,7 @@ link_answer_parse(const char *line, size_t len, struct kg_error *err)
         return LINK_ANSWER_REFUSED;
     }
     utf8_printable(line + REFUSED_LEN, len - REFUSED_LEN, text, sizeof text);
-    bool missing = strncmp(text, not_found, strlen(not_found)) == 0;
-    (void)kg_error_set(err, missing ? KG_NOT_FOUND : KG_PROVISIONER_UNAVAILABLE, 0, "%s", text);
+    set_refusal(text, err);
     return strncmp(text, overtaken, strlen(overtaken)) == 0 ? LINK_ANSWER_OVERTAKEN
                                                             : LINK_ANSWER_REFUSED;
 }

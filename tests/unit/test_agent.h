@@ -168,3 +168,12 @@ void test_terminal_closed(void **state);
 void test_terminal_input(void **state);
 void test_terminal_limits(void **state);
 void test_terminal_refused(void **state);
+
+// Ports (test_agent_ports.c).
+
+void test_port_targets(void **state);
+void test_port_links(void **state);
+void test_port_refused(void **state);
+void test_port_silent(void **state);
+void test_port_call(void **state);
+void test_port_list(void **state);
