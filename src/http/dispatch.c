@@ -273,13 +273,16 @@ dispatch_head(struct http_request *request)
         http_reply_header(request, "Allow", allow);
         reply_close(request);
         kg_error_set(err, KG_METHOD_NOT_ALLOWED, 0, "no path accepts this method");
+    } else if (site_take(request, err)) {
+        request->of_site = true;
     } else if (origin_check(request->server, request, err) == 0) {
         origin_add_headers(request);
         (void)find_route(request, err);
     }
     request->max_body = max_body_of(request);
     conn->state = CONNECTION_CHECKING;
-    if (request->err.code || !request->route || !identify_start(conn, request, on_identified))
+    if (request->err.code || !request->route || request->of_site ||
+        !identify_start(conn, request, on_identified))
         on_identified(conn);
     else
         bufferevent_setwatermark(conn->bev, EV_READ, 0, HTTP_READ_AHEAD_MAX);

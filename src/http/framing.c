@@ -42,16 +42,20 @@ take_char(struct http_framing *framing, char c)
     return false;
 }
 
-// All of it at once: a part would take the memory that it was read into, most of it empty. False:
-// it has not come.
+// All of it at once, unless the body is taken in parts: a part would take the memory that it was
+// read into, most of it empty. False: it has not come.
 static bool
 take_data(struct http_framing *framing, struct evbuffer *input, struct evbuffer *body)
 {
-    if (evbuffer_get_length(input) < framing->left)
+    size_t len = evbuffer_get_length(input);
+    if (len < framing->left && !framing->in_parts)
         return false;
-    if (evbuffer_remove_buffer(input, body, (size_t)framing->left) != (int)framing->left)
+    size_t n = len < framing->left ? len : (size_t)framing->left;
+    if (evbuffer_remove_buffer(input, body, n) != (int)n)
         abort();
-    framing->left = 0;
+    framing->left -= n;
+    if (framing->left > 0)
+        return false;
     framing->state = framing->chunked ? FRAMING_DATA_CR : FRAMING_END;
     return true;
 }

@@ -145,6 +145,17 @@ take_header(struct http_head *head, char *line)
     return NULL;
 }
 
+// Takes the headers, to the empty line; returns what is wrong with them, or NULL.
+static const char *
+take_headers(struct http_head *head, char *at)
+{
+    const char *wrong = NULL;
+    char *line = NULL;
+    while (!wrong && (line = next_line(&at)) && *line)
+        wrong = take_header(head, line);
+    return wrong || line ? wrong : "a header has a control character";
+}
+
 int
 head_parse(const char *text, size_t len, struct http_head *ret, struct kg_error *err)
 {
@@ -155,11 +166,7 @@ head_parse(const char *text, size_t len, struct http_head *ret, struct kg_error 
     char *line = next_line(&at);
     if (!line || !take_request_line(ret, line))
         return kg_error_set(err, KG_INVALID, 0, "malformed HTTP request");
-    const char *wrong = NULL;
-    while (!wrong && (line = next_line(&at)) && *line)
-        wrong = take_header(ret, line);
-    if (!wrong && !line)
-        wrong = "a header has a control character";
+    const char *wrong = take_headers(ret, at);
     if (!wrong && (ret->n_hosts > 1 || ret->n_framings > 1))
         wrong =
             "Host must be given once, and either Content-Length or Transfer-Encoding at most once";
@@ -168,6 +175,72 @@ head_parse(const char *text, size_t len, struct http_head *ret, struct kg_error 
     if (ret->authority)
         set_host(ret);
     return wrong ? kg_error_set(err, KG_INVALID, 0, "malformed HTTP request: %s", wrong) : 0;
+}
+
+// RFC 9112, section 4. The reason says nothing, and may be absent.
+static bool
+take_status_line(struct http_head *head, const char *line)
+{
+    static const char version[] = "HTTP/1.";
+    const char *digits = line + sizeof version + 1;
+    if (strncmp(line, version, sizeof version - 1) != 0 || strlen(line) < sizeof version + 4)
+        return false;
+    char minor = line[sizeof version - 1];
+    if ((minor != '0' && minor != '1') || digits[-1] != ' ' || strspn(digits, "0123456789") != 3 ||
+        (digits[3] && digits[3] != ' '))
+        return false;
+    head->is_1_0 = minor == '0';
+    head->status = (digits[0] - '0') * 100 + (digits[1] - '0') * 10 + (digits[2] - '0');
+    return head->status >= 100 && head->status < 600;
+}
+
+// Whether each line ends with CR LF, and neither is anywhere else.
+static bool
+has_clean_lines(const char *text, size_t len)
+{
+    for (size_t i = 0; i < len; i++) {
+        if (text[i] == '\r' ? i + 1 == len || text[i + 1] != '\n'
+                            : text[i] == '\n' && (i == 0 || text[i - 1] != '\r'))
+            return false;
+    }
+    return true;
+}
+
+// What is wrong with an answer's head as a whole, or NULL.
+static const char *
+check_answer(const struct http_head *head)
+{
+    if (head->n_framings > 1)
+        return "Content-Length and Transfer-Encoding may be there once, and not both";
+    if (head->content_length == INT64_MAX)
+        return "Content-Length is too large";
+    if (head->is_1_0 && head->chunked) // RFC 9112, section 6.1
+        return "Transfer-Encoding needs HTTP/1.1";
+    if (head->status < 200 && head->n_framings > 0)
+        return "an answer of that status has no body";
+    return NULL;
+}
+
+int
+head_parse_answer(const char *text, size_t len, struct http_head *ret, struct kg_error *err)
+{
+    *ret = (struct http_head){.content_length = -1, .text = kg_strndup(text, len)};
+    const char *wrong = NULL;
+    char *at = ret->text;
+    if (strlen(ret->text) < len)
+        wrong = "its head has a NUL byte";
+    else if (!has_clean_lines(text, len))
+        wrong = "a line of its head does not end with CR LF, or has one of them inside";
+    char *line = wrong ? NULL : next_line(&at);
+    if (!wrong && (!line || !take_status_line(ret, line)))
+        wrong = "its first line is not that of an answer of HTTP/1.1";
+    if (!wrong)
+        wrong = take_headers(ret, at);
+    if (!wrong)
+        wrong = check_answer(ret);
+    return wrong
+               ? kg_error_set(err, KG_PORT_ANSWER, 0, "the server's answer is malformed: %s", wrong)
+               : 0;
 }
 
 void

@@ -224,6 +224,7 @@ typedef void (*http_handler_fn)(struct http_request *request, void *arg);
 enum http_concern_kind {
     HTTP_CONCERNS_END,
     HTTP_CONCERNS_SESSION, // the owner's session of that name
+    HTTP_CONCERNS_SANDBOX, // the session that has the sandbox of that id
     HTTP_CONCERNS_MADE,    // something whose name ends with the id of the gateway that made it
     HTTP_CONCERNS_ENTRY,   // the entry of the collection that the path is in, of which `member` is
                            // the name; only the gateway that has it lists it
@@ -271,6 +272,25 @@ struct http_route {
 void http_server_add_routes(struct http_server *server, const struct http_route *routes, size_t n,
                             void *arg);
 
+// ---- Sites ----------------------------------------------------------------------------------
+
+// Hosts that are not the server's own: requests for them go to one handler, whatever their path,
+// and never to a route. Their Origin, credential and cookie of a login are not looked at.
+struct http_site {
+    const char *name; // in the metrics
+    // Whether a host (as in the header) is one of the site's.
+    bool (*claims)(const char *host, void *arg);
+    // The head of a request has come: 0, and `ret_owner` (HTTP_OWNER_MAX + 1 bytes) is whose
+    // request it is, or empty, and then its body must be small; -1: it is answered with `err`.
+    int (*admit)(const struct http_request *request, char *ret_owner, void *arg,
+                 struct kg_error *err);
+    http_handler_fn handler;
+    const struct http_concern *concerns;
+    void *arg;
+};
+// Copies `site`, whose pointers stay borrowed.
+void http_server_set_site(struct http_server *server, const struct http_site *site);
+
 // ---- Requests -------------------------------------------------------------------------------
 
 // All strings are borrowed until the request is answered. A request stays valid until then, even
@@ -293,6 +313,10 @@ char *http_request_credential(const struct http_request *request, bool *ret_is_l
 // "2001:db8:1:2::/64" of IPv6. False: on loopback, or the client has disconnected, and then it is
 // "".
 bool http_request_network(const struct http_request *request, char ret[IP_NETWORK_TEXT_SIZE]);
+// Whether the Origin, if there is one, is that of the request's own Host.
+bool http_request_has_own_origin(const struct http_request *request);
+// Whether the Host is a name of this machine: localhost, 127.0.0.1, [::1].
+bool http_request_is_to_loopback(const struct http_request *request);
 // Whether the client's proxy says that it speaks TLS with it (X-Forwarded-Proto). Any client can
 // say so, and misleads only itself.
 bool http_request_is_https(const struct http_request *request);
@@ -435,6 +459,30 @@ void http_upgrade_pause(struct http_request *request, bool paused);
 // Closes the connection once all is sent; the request is gone afterwards.
 void http_upgrade_end(struct http_request *request);
 
+// ---- Relayed requests (relay.c) -------------------------------------------------------------
+
+// What a server that is not trusted answers: it is read strictly (RFC 9112, section 11.2), and
+// framed anew, so that nobody takes a part of one answer for another one. Of an upgraded connection
+// bytes go both ways. Each side waits for the other, so what is kept is bounded.
+struct http_relay;
+struct http_relay_settings {
+    struct loop *loop;
+    const char *upgrade; // the protocol that was asked for; NULL: none. Borrowed
+    // Adds a header of the answer by http_reply_header(), or not.
+    void (*add)(struct http_request *request, const char *name, const char *value);
+    loop_fn on_bytes; // some have come, or were sent
+    void *arg;
+};
+// Sends `head` (borrowed) and the request's body to `fd`, which is a connected non-blocking socket
+// and is the relay's from now on, and answers the request with what comes, or with an error:
+// KG_PORT_ANSWER, KG_PORT_TIMEOUT. Never before this returns. The request must own what frees the
+// relay.
+struct http_relay *http_relay_new(struct http_request *request, int fd, const char *head,
+                                  const struct http_relay_settings *settings);
+void http_relay_free(struct http_relay *relay);
+// The other server is gone: the request ends, if it has not been answered with `err`.
+void http_relay_end(struct http_relay *relay, const struct kg_error *err);
+
 // ---- Forwarded requests (tunnel.c) ----------------------------------------------------------
 
 // Called before the handler of each request, when all checks have passed and the body is there,
@@ -466,9 +514,20 @@ json_t *http_request_elsewhere(const struct http_request *request);
 // The pattern of its route, and its target as the client has sent it.
 const char *http_request_route(const struct http_request *request);
 const char *http_request_target(const struct http_request *request);
+// Whether a header concerns one connection only (RFC 9110, section 7.6.1), or is written anew.
+bool http_header_is_hop(const char *name);
+void http_append_header(struct buf *head, const char *name, const char *value);
 // The head to forward, with all that the client has sent in it but what concerns this connection
-// only, and with the line `extra` ("Name: value") in place of such a line. To be freed.
-char *http_tunnel_head(const struct http_request *request, const char *extra);
+// only. To be freed.
+struct http_tunnel_rule {
+    const char *extra;   // a line ("Name: value") in place of such a line
+    const char *upgrade; // the protocol that is asked for; NULL: none
+    // Appends a header as it is to be forwarded, or not; those that Connection names are left out
+    // already. NULL: all are appended as they are.
+    void (*append)(struct buf *head, const char *name, const char *value,
+                   const struct http_request *request);
+};
+char *http_tunnel_head(const struct http_request *request, const struct http_tunnel_rule *rule);
 // From now on http_stream_write() sends bytes as they are, which begin with the head of an answer
 // of that status; http_upgrade_read(), _pause() and _end() work, and the connection ends with the
 // answer. Unlike an upgraded connection it counts among http_server_open_requests().

@@ -47,6 +47,7 @@ struct http_framing {
         FRAMING_END, // of the body
     } state;
     bool chunked;
+    bool in_parts; // what has come of a chunk, or of the body, is taken at once
     int digits;
     uint64_t left; // bytes of this chunk, or of the body
 };
@@ -217,6 +218,7 @@ struct http_server {
     struct http_authenticator *authenticator; // or NULL
     struct http_tokens tokens;
     struct http_quota anonymous_quota;
+    struct http_site site;   // `handler` NULL: there is none
     http_forward_fn forward; // or NULL
     void *forward_arg;
     http_replica_fn is_replica; // or NULL
@@ -234,7 +236,7 @@ struct http_server {
     int n_slowed; // requests with a wrong key whose answer is delayed
 };
 
-// The head of a request as its client sent it. The strings point into `text`.
+// The head of a request as its client sent it, or of an answer. The strings point into `text`.
 struct http_header {
     const char *name, *value;
 };
@@ -243,6 +245,7 @@ struct http_head {
     const char *method;
     const char *target;    // in origin-form
     const char *authority; // of a target in absolute-form, which counts instead of Host; NULL: none
+    int status;            // of an answer
     bool is_1_0;           // HTTP/1.0; else 1.1
     struct http_header *headers;
     size_t n_headers;
@@ -311,6 +314,7 @@ struct http_request {
     struct loop_timer *drain_timer;
     struct loop_timer *flush_timer; // of a stream
     struct evbuffer_cb_entry *output_cb;
+    bool of_site; // see http_server_set_site()
     // What upgrade.c has of an upgraded connection.
     loop_fn on_data;
     void *on_data_arg;
@@ -327,6 +331,10 @@ size_t head_end(const char *text, size_t len, size_t from);
 // Reads a complete head. head_fini() frees `ret`, also after an error.
 KG_MUST_CHECK int head_parse(const char *text, size_t len, struct http_head *ret,
                              struct kg_error *err);
+// The same for an answer of a server that is not trusted: what a browser might read differently is
+// refused, too. KG_PORT_ANSWER.
+KG_MUST_CHECK int head_parse_answer(const char *text, size_t len, struct http_head *ret,
+                                    struct kg_error *err);
 void head_fini(struct http_head *head);
 // The first value of a header; NULL: there is none.
 const char *head_find(const struct http_head *head, const char *name);
@@ -474,6 +482,8 @@ json_t *problem_new(const struct kg_error *err);
 // See http_reply_shared().
 void reply_add_shared(struct evbuffer *to, const void *data, size_t len, loop_fn release,
                       void *arg);
+// Starts a stream whose head has the headers that were added, the date, and what frames it.
+void stream_begin(struct http_request *request, int status);
 void reply_add_common_headers(struct http_request *request, int status, const char *content_type);
 // The connection closes after the answer.
 void reply_close(struct http_request *request);
@@ -523,6 +533,12 @@ KG_MUST_CHECK int token_check_head(struct http_request *request, struct kg_error
 // Whether it concerns the token's session, which this gateway must have. The body is there.
 KG_MUST_CHECK int token_check_whole(struct http_request *request, struct kg_error *err);
 
+// ---- site.c ---------------------------------------------------------------------------------
+
+// Whether the request's host is the site's. Then the request is for its handler, or `err` says why
+// not.
+bool site_take(struct http_request *request, struct kg_error *err);
+
 // ---- identify.c -----------------------------------------------------------------------------
 
 // Asks whose a credential is. `ret->err` is set, or `ret->owner` as the authenticator does, or a
@@ -542,6 +558,8 @@ KG_MUST_CHECK int identify_as(struct http_connection *conn, struct http_request 
 // then `on_identified` is called.
 bool identify_start(struct http_connection *conn, const struct http_request *request,
                     http_identified_fn on_identified);
+// The request's connection is that owner's, whatever credential it sends. Empty: nobody's.
+void identify_as_owner(struct http_connection *conn, const char *owner);
 // Forgets the owner of the last request; the connection counts for that owner until the next one.
 void identify_reset(struct http_connection *conn);
 // The connection is closed.

@@ -222,6 +222,13 @@ check_connections(const struct http_connection *conn, struct kg_error *err)
     return 0;
 }
 
+void
+identify_as_owner(struct http_connection *conn, const char *owner)
+{
+    conn->has_credential = false;
+    identify_set_owner(conn, owner);
+}
+
 int
 identify_as(struct http_connection *conn, struct http_request *request, const char *owner,
             struct kg_error *err)

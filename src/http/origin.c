@@ -23,14 +23,29 @@ host_name_len(const char *host)
 }
 
 static bool
+is_loopback_name(const char *host, size_t len)
+{
+    for (size_t i = 0; i < KG_ARRAY_LEN(loopback_names); i++)
+        if (strlen(loopback_names[i]) == len && strncasecmp(host, loopback_names[i], len) == 0)
+            return true;
+    return false;
+}
+
+bool
+http_request_is_to_loopback(const struct http_request *request)
+{
+    const char *host = http_request_header(request, "Host");
+    return host && is_loopback_name(host, host_name_len(host));
+}
+
+static bool
 host_known(const struct http_server *server, const char *host)
 {
     size_t len = host_name_len(host);
     if (len == 0)
         return false;
-    for (size_t i = 0; i < KG_ARRAY_LEN(loopback_names); i++)
-        if (strlen(loopback_names[i]) == len && strncasecmp(host, loopback_names[i], len) == 0)
-            return true;
+    if (is_loopback_name(host, len))
+        return true;
     for (char **allowed = server->allowed_hosts; *allowed; allowed++) {
         if (strcmp(*allowed, "*") == 0 || strcasecmp(*allowed, host) == 0)
             return true;
@@ -49,6 +64,14 @@ origin_is_own(const char *origin, const char *host)
     else if (strncasecmp(origin, "https://", 8) == 0)
         authority = origin + 8;
     return authority && strcasecmp(authority, host) == 0;
+}
+
+bool
+http_request_has_own_origin(const struct http_request *request)
+{
+    const char *origin = http_request_header(request, "Origin");
+    const char *host = http_request_header(request, "Host");
+    return !origin || (host && origin_is_own(origin, host));
 }
 
 static bool

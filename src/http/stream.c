@@ -47,11 +47,18 @@ http_stream_start(struct http_request *request, int status, const char *content_
 {
     if (!request->conn)
         return;
-    assert(!request->is_streaming);
-    request->is_streaming = true;
     reply_add_common_headers(request, status, content_type);
     http_reply_header(request, "Cache-Control", "no-cache");
     http_reply_header(request, "X-Accel-Buffering", "no");
+    stream_begin(request, status);
+}
+
+void
+stream_begin(struct http_request *request, int status)
+{
+    assert(!request->is_streaming);
+    request->is_streaming = true;
+    request->status = status;
     stream_init_flush(request);
     loop_timer_start(request->flush_timer, HEAD_LINGER_MS);
     reply_write_head(request, status, -1);

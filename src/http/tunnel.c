@@ -58,13 +58,20 @@ http_request_target(const struct http_request *request)
     return request->head.target;
 }
 
-// Of this connection only (RFC 9110, 7.6.1), or written anew.
-static bool
-is_hop(const char *name)
+bool
+http_header_is_hop(const char *name)
 {
-    static const char *const names[] = {"Connection", "Keep-Alive", "Transfer-Encoding",
-                                        "TE",         "Trailer",    "Content-Length",
-                                        "Expect",     "Upgrade"};
+    static const char *const names[] = {"Connection",
+                                        "Keep-Alive",
+                                        "Transfer-Encoding",
+                                        "TE",
+                                        "Trailer",
+                                        "Content-Length",
+                                        "Expect",
+                                        "Upgrade",
+                                        "Proxy-Connection",
+                                        "Proxy-Authenticate",
+                                        "Proxy-Authorization"};
     for (size_t i = 0; i < KG_ARRAY_LEN(names); i++)
         if (strcasecmp(name, names[i]) == 0)
             return true;
@@ -78,8 +85,8 @@ has_name(const char *line, const char *name)
     return strncasecmp(line, name, len) == 0 && line[len] == ':';
 }
 
-static void
-append_header(struct buf *head, const char *name, const char *value)
+void
+http_append_header(struct buf *head, const char *name, const char *value)
 {
     buf_append_str(head, name);
     buf_append_str(head, ": ");
@@ -88,12 +95,10 @@ append_header(struct buf *head, const char *name, const char *value)
 }
 
 char *
-http_tunnel_head(const struct http_request *request, const char *extra)
+http_tunnel_head(const struct http_request *request, const struct http_tunnel_rule *rule)
 {
     KG_AUTO_BUF head = {0};
     char method[32];
-    const char *upgrade = head_find(&request->head, "Upgrade");
-    bool upgrades = upgrade && http_upgrade_is_asked(request, upgrade);
     methods_format(request->method, method, sizeof method);
     buf_append_str(&head, method);
     buf_append_str(&head, " ");
@@ -101,15 +106,20 @@ http_tunnel_head(const struct http_request *request, const char *extra)
     buf_append_str(&head, request->head.is_1_0 ? " HTTP/1.0\r\n" : " HTTP/1.1\r\n");
     for (size_t i = 0; i < request->head.n_headers; i++) {
         const struct http_header *header = &request->head.headers[i];
-        if (!is_hop(header->name) && !has_name(extra, header->name))
-            append_header(&head, header->name, header->value);
+        if (http_header_is_hop(header->name) || has_name(rule->extra, header->name) ||
+            (rule->append && head_has_token(&request->head, "Connection", header->name)))
+            continue;
+        if (rule->append)
+            rule->append(&head, header->name, header->value, request);
+        else
+            http_append_header(&head, header->name, header->value);
     }
-    if (upgrades)
-        append_header(&head, "Upgrade", upgrade);
-    append_header(&head, "Connection", upgrades ? "Upgrade" : "close");
+    if (rule->upgrade)
+        http_append_header(&head, "Upgrade", rule->upgrade);
+    http_append_header(&head, "Connection", rule->upgrade ? "Upgrade" : "close");
     if (http_request_body_len(request) > 0 || (request->method & HTTP_METHODS_WITH_BODY))
         buf_printf(&head, "Content-Length: %zu\r\n", http_request_body_len(request));
-    buf_append_str(&head, extra);
+    buf_append_str(&head, rule->extra);
     buf_append_str(&head, "\r\n\r\n");
     return buf_take(&head);
 }

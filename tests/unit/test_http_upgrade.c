@@ -384,7 +384,11 @@ forward_some(struct http_request *request, void *arg)
     if (!http_request_header(request, "X-Elsewhere"))
         return false;
     bench.held = request;
-    forwarded = http_tunnel_head(request, "X-From: here");
+    const char *upgrade = http_request_header(request, "Upgrade");
+    const struct http_tunnel_rule rule = {
+        .extra = "X-From: here",
+        .upgrade = upgrade && http_upgrade_is_asked(request, upgrade) ? upgrade : NULL};
+    forwarded = http_tunnel_head(request, &rule);
     return true;
 }
 
