@@ -47,6 +47,8 @@ struct provisioner_replica_engine {
                      struct provisioner_place ret[PROVISIONER_REPLICAS_MAX]);
     bool (*session_place)(const struct provisioner *provisioner, const char *owner,
                           const char *session_id, struct provisioner_place *ret);
+    struct provisioner_place (*sandbox_place)(const struct provisioner *provisioner,
+                                              const char *id);
     struct provisioner_search *(*search_start)(struct provisioner *provisioner, const char *owner,
                                                const char *session_id, provisioner_place_fn fn,
                                                void *arg, struct kg_error *err);

@@ -98,6 +98,12 @@ provisioner_session_place(const struct provisioner *provisioner, const char *own
     return provisioner->engine->replicas->session_place(provisioner, owner, session_id, ret);
 }
 
+struct provisioner_place
+provisioner_sandbox_place(const struct provisioner *provisioner, const char *id)
+{
+    return provisioner->engine->replicas->sandbox_place(provisioner, id);
+}
+
 struct provisioner_search *
 provisioner_search_start(struct provisioner *provisioner, const char *owner, const char *session_id,
                          provisioner_place_fn fn, void *arg, struct kg_error *err)

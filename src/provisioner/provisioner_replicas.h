@@ -75,6 +75,9 @@ size_t provisioner_other_replicas(const struct provisioner *provisioner,
 // find it.
 bool provisioner_session_place(const struct provisioner *provisioner, const char *owner,
                                const char *session_id, struct provisioner_place *ret);
+// Where the session is that has the sandbox of that id, as far as that is known here.
+struct provisioner_place provisioner_sandbox_place(const struct provisioner *provisioner,
+                                                   const char *id);
 // Asks the API server. The callback fires once, never before this returns. With `err` it is not
 // known.
 struct provisioner_search;

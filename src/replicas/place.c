@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "replicas_priv.h"
+#include "sessions.h"
 
 enum { INLINE_BODY_BYTES = 64 << 10, RULES_MAX = 8 };
 
@@ -186,6 +187,24 @@ follow_session(const struct placing *placing, const struct http_concern *rule, c
     return lookup_start(placing->replicas, request, owner, id) ? STEP_TAKEN : STEP_HERE;
 }
 
+// The cache has all sandboxes of sessions.
+static enum step
+follow_sandbox(const struct placing *placing, const char *id)
+{
+    struct replicas *replicas = placing->replicas;
+    const struct provisioner_place place =
+        provisioner_sandbox_place(replicas->settings.provisioner, id);
+    if (sessions_find_by_sandbox(replicas->settings.sessions, id))
+        return STEP_HERE;
+    if (place.holder == HOLDER_OTHER)
+        replicas_send(replicas, placing->request, &place, NULL);
+    else if (place.holder == HOLDER_LOST)
+        replicas_reply_lost(placing->request);
+    else
+        return STEP_HERE;
+    return STEP_TAKEN;
+}
+
 // Of the answers of the others, the place of the first entry of which that member is the name.
 static const struct provisioner_place *
 find_entry(const struct fan_out_answer *answers, size_t n, const char *member, const char *name)
@@ -270,6 +289,9 @@ apply(struct placing *placing, const struct http_concern *rule, const char *name
         break;
     case HTTP_CONCERNS_SESSION:
         step = name ? follow_session(placing, rule, name) : STEP_NEXT;
+        break;
+    case HTTP_CONCERNS_SANDBOX:
+        step = name ? follow_sandbox(placing, name) : STEP_NEXT;
         break;
     case HTTP_CONCERNS_MADE:
         step = name ? follow_made(placing, rule, name) : STEP_NEXT;

@@ -10,6 +10,7 @@ struct executions;
 struct file_links;
 struct kernelspec;
 struct kernelspecs;
+struct ports;
 struct sessions;
 struct terminals;
 
@@ -21,6 +22,7 @@ struct face_context {
     const struct kernelspec *default_spec; // of requests that name none
     const struct file_links *links;
     struct terminals *terminals;
+    struct ports *ports;
     int64_t default_timeout_ms; // of code and commands that name none
     int64_t max_timeout_ms;
     int64_t max_lifetime_s; // of a session; 0: no limit

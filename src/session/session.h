@@ -20,6 +20,7 @@ enum {
 };
 
 const char *session_id(const struct session *session);
+const char *session_owner(const struct session *session);
 // Borrowed; NULL while the session is still waiting for its sandbox.
 struct sandbox *session_sandbox(const struct session *session);
 // {session_id, created_at, last_activity, expires_at, ends_at, is_busy, execution_count, kernels,

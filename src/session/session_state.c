@@ -33,6 +33,12 @@ session_id(const struct session *session)
     return session->id;
 }
 
+const char *
+session_owner(const struct session *session)
+{
+    return session->owner;
+}
+
 struct sandbox *
 session_sandbox(const struct session *session)
 {

@@ -20,6 +20,7 @@ sessions_new(struct loop *loop, const struct sessions_settings *settings)
     TAILQ_INIT(&sessions->live);
     TAILQ_INIT(&sessions->ending);
     sessions_downloads_init(sessions);
+    sessions_ports_init(sessions);
     const struct pool_settings pool_settings = {
         .sandboxes = settings->sandboxes,
         .kernels = settings->kernels,
@@ -44,6 +45,7 @@ sessions_free(struct sessions *sessions)
     assert(TAILQ_EMPTY(&sessions->live) && TAILQ_EMPTY(&sessions->ending));
     pool_free(sessions->pool);
     sessions_downloads_fini(sessions);
+    sessions_ports_fini(sessions);
     free(sessions);
 }
 
@@ -80,6 +82,17 @@ sessions_find(struct sessions *sessions, const char *owner, const char *id, stru
     return session;
 }
 
+struct session *
+sessions_find_by_sandbox(struct sessions *sessions, const char *id)
+{
+    struct session *session;
+    TAILQ_FOREACH(session, &sessions->live, link) {
+        if (session->sandbox && strcmp(sandbox_id(session->sandbox), id) == 0)
+            break;
+    }
+    return session;
+}
+
 // ---- Recovery -------------------------------------------------------------------------------
 
 void
@@ -105,14 +118,11 @@ sessions_adopt(struct sessions *sessions, const char *sandbox_id, const json_t *
 void
 sessions_on_sandbox_exit(struct sessions *sessions, const char *id)
 {
-    struct session *session;
-    TAILQ_FOREACH(session, &sessions->live, link) {
-        if (session->sandbox && strcmp(sandbox_id(session->sandbox), id) == 0) {
-            sandbox_on_exit(session->sandbox);
-            return;
-        }
-    }
-    pool_on_sandbox_exit(sessions->pool, id);
+    const struct session *session = sessions_find_by_sandbox(sessions, id);
+    if (session)
+        sandbox_on_exit(session->sandbox);
+    else
+        pool_on_sandbox_exit(sessions->pool, id);
 }
 
 void
@@ -120,6 +130,7 @@ sessions_set_several_owners(struct sessions *sessions, bool several_owners)
 {
     sessions->settings.several_owners = several_owners;
     budget_set_several_owners(&sessions->downloads, several_owners);
+    budget_set_several_owners(&sessions->ports, several_owners);
     if (sessions->settings.packages)
         packages_set_several_owners(sessions->settings.packages, several_owners);
 }

@@ -104,6 +104,10 @@ void session_open_cancel(struct session_open *open);
 struct session *sessions_find(struct sessions *sessions, const char *owner, const char *id,
                               struct kg_error *err);
 
+// The session, of any owner, that has the sandbox of that id, which no client can choose. NULL:
+// none.
+struct session *sessions_find_by_sandbox(struct sessions *sessions, const char *id);
+
 // ---- All of them ----------------------------------------------------------------------------
 
 size_t sessions_count(const struct sessions *sessions);

@@ -10,6 +10,7 @@
 //     session_installs.c    what clients wait for in a session
 //     session_requests.c    what code in the sandbox asks for; it stands on session_installs.c
 //     session_clients.c     clients that are connected
+//     session_ports.c       connections to ports of the sandbox; it stands on session_commands.c
 //     session_control.c     describe, change, execute, interrupt, restart
 //     session_state.c       state and activity
 #pragma once
@@ -23,6 +24,8 @@
 #include "sessions.h"
 
 struct session_token;
+
+enum { SESSION_PUBLIC_PORTS_MAX = 64 };
 
 enum session_state {
     SESSION_CREATING, // waits for a sandbox, then for its claim
@@ -80,6 +83,10 @@ struct session {
     TAILQ_HEAD(, session_downloads) downloads;
     TAILQ_HEAD(, session_install) installs; // the first one is under way
     TAILQ_HEAD(, session_client) clients;
+    TAILQ_HEAD(, session_port) ports; // connections
+    int n_port_links;                 // of these, those that do not wait
+    int public_ports[SESSION_PUBLIC_PORTS_MAX];
+    size_t n_public_ports;
     LIST_HEAD(, code_request) requests;
     struct loop_timer *install_step;
     json_t *packages; // {name: description} of requested packages
@@ -105,6 +112,9 @@ struct sessions {
     size_t n_live;
     struct budget downloads; // places: downloads under way
     struct loop_timer *downloads_step;
+    struct budget ports; // places: connections to ports
+    TAILQ_HEAD(, session_port) ports_waiting;
+    struct loop_timer *ports_step;
     bool pool_ended;
     loop_fn on_all_ended;
     void *on_all_ended_arg;
@@ -152,12 +162,16 @@ void session_commands_run(struct session *session);
 // The places for downloads, of all sessions, and what starts those that wait for one.
 void sessions_downloads_init(struct sessions *sessions);
 void sessions_downloads_fini(struct sessions *sessions);
+// The same for connections to ports.
+void sessions_ports_init(struct sessions *sessions);
+void sessions_ports_fini(struct sessions *sessions);
 // A loop_fn of a struct session: starts its next installation.
 void session_installs_step(void *arg);
 // End all of one session.
 void session_commands_end(struct session *session, const struct kg_error *err);
 void session_downloads_end(struct session *session, const struct kg_error *err);
 void session_installs_end(struct session *session, const struct kg_error *err);
+void session_ports_end(struct session *session, const struct kg_error *err);
 // The clients that are connected have no session any more.
 void session_clients_end(struct session *session);
 

@@ -201,6 +201,7 @@ static const struct provisioner_replica_engine replica_engine = {
     .is_silent = kube_replica_is_silent,
     .others = kube_other_replicas,
     .session_place = kube_session_place,
+    .sandbox_place = kube_sandbox_place,
     .search_start = kube_search_start,
     .search_cancel = kube_search_cancel,
 };

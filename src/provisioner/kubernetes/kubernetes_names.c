@@ -172,6 +172,16 @@ kube_session_place(const struct provisioner *provisioner, const char *owner, con
     return true;
 }
 
+struct provisioner_place
+kube_sandbox_place(const struct provisioner *provisioner, const char *id)
+{
+    const struct kubernetes *kube = kube_of_provisioner(provisioner);
+    const struct kube_pod *pod = kube_pod_find(kube, id);
+    if (!pod || !pod->claimed || pod->deleting)
+        return (struct provisioner_place){.holder = HOLDER_NOBODY};
+    return place_of(kube, pod->holder);
+}
+
 static void
 search_free(struct kube_search *search)
 {

@@ -420,6 +420,7 @@ struct provisioner_place kube_replica_place(const struct provisioner *provisione
 bool kube_replica_is_silent(const struct provisioner *provisioner, const char *id);
 size_t kube_other_replicas(const struct provisioner *provisioner,
                            struct provisioner_place ret[PROVISIONER_REPLICAS_MAX]);
+struct provisioner_place kube_sandbox_place(const struct provisioner *provisioner, const char *id);
 bool kube_session_place(const struct provisioner *provisioner, const char *owner,
                         const char *session_id, struct provisioner_place *ret);
 struct provisioner_search *kube_search_start(struct provisioner *provisioner, const char *owner,
