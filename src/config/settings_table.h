@@ -31,6 +31,8 @@ SETTING(STRING, allowed_origins, "allowed-origins", .commands = LISTEN,
         .help = "origins of web pages that may call the API, comma-separated")
 SETTING(STRING, allowed_hosts, "allowed-hosts", .commands = LISTEN,
         .help = "names that the Host header may have besides those of loopback, comma-separated; `*` allows any")
+SETTING(STRING, ports_domain, "ports-domain", .fallback = "localhost", .commands = LISTEN,
+        .help = "below which sessions' ports have hosts, <port>-<id>.<domain>; needs a wildcard name that leads to the gateway, which browsers have for localhost; empty: ports have none")
 SETTING(STRING, trusted_proxies, "trusted-proxies", .commands = LISTEN,
         .help = "addresses and networks of proxies, comma-separated, whose X-Forwarded-For is believed, besides those on loopback; `private`: RFC 1918 and RFC 4193")
 SETTING(STRING, user, "user", .commands = LISTEN | CONFIG_DOCTOR,

@@ -9,6 +9,7 @@
 #include "core.h"
 #include "jupyter.h"
 #include "metrics.h"
+#include "ports.h"
 #include "provisioner_replicas.h"
 #include "session.h"
 #include "terminals.h"
@@ -382,6 +383,13 @@ make_face_context(struct core *core)
 {
     const struct config *config = core->config;
     core->terminals = terminals_new(core->loop);
+    const struct ports_settings ports = {
+        .loop = core->loop,
+        .sessions = core->sessions,
+        .links = core->links,
+        .domain = config->ports_domain,
+    };
+    core->ports = ports_new(&ports);
     core->face = (struct face_context){
         .sessions = core->sessions,
         .executions = core->executions,
@@ -389,6 +397,7 @@ make_face_context(struct core *core)
         .default_spec = core->default_spec,
         .links = core->links,
         .terminals = core->terminals,
+        .ports = core->ports,
         .default_timeout_ms = config->max_execution_time_s * 1000,
         .max_timeout_ms = config->max_timeout_s * 1000,
         .max_lifetime_s = config->max_session_lifetime_s,
@@ -535,6 +544,7 @@ core_fini(struct core *core)
     if (core->sessions)
         sessions_release(core->sessions);
     terminals_free(core->terminals);
+    ports_free(core->ports);
     sessions_free(core->sessions);
     forks_free(core->forks);
     packages_free(core->packages);

@@ -56,6 +56,7 @@ struct core {
     struct kernel_context kernel_context;
     struct sessions *sessions;
     struct terminals *terminals;
+    struct ports *ports;
     struct face_context face;
     struct kg_error recovery_error;
     struct provisioner_op *takeover; // of what another replica has left, under way

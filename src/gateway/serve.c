@@ -21,6 +21,7 @@
 #include "mcp.h"
 #include "notebook.h"
 #include "password.h"
+#include "ports.h"
 #include "provisioner_replicas.h"
 #include "replicas.h"
 #include "session_tokens.h"
@@ -268,6 +269,7 @@ serve_faces(struct gateway *gateway, struct kg_error *err)
         .started_ms = clock_mono_ms(),
     };
     api_register(gateway->server, &gateway->api);
+    ports_serve_http(core->ports, gateway->server);
     if (gateway->console)
         console_register(gateway->server, gateway->console);
     gateway->mcp = mcp_face_new(core, config->upload_root);
@@ -554,7 +556,8 @@ static int
 serve_run(struct gateway *gateway, struct kg_error *err)
 {
     struct core *core = &gateway->core;
-    if (check_replicas(core->config, err) < 0 || load_keys(gateway, err) < 0)
+    if (check_replicas(core->config, err) < 0 ||
+        ports_check_domain(core->config->ports_domain, err) < 0 || load_keys(gateway, err) < 0)
         return -1;
     set_owners(gateway);
     if (state_open(&core->state, core->config->state_dir, err) < 0 || core_prepare(core, err) < 0 ||

@@ -150,6 +150,8 @@ struct http_tokens {
                               void *arg);
     void *arg;
 };
+// Whether the request's credential is one.
+bool http_request_has_token(const struct http_request *request);
 void http_server_set_tokens(struct http_server *server, const struct http_tokens *tokens);
 // The scope of a name, 0: there is none; the names of scopes, a new reference.
 int http_scope_find(const char *name);

@@ -82,6 +82,10 @@ KG_MUST_CHECK int terminal_size_parse(const json_t *size, int *ret_cols, int *re
 // The body of POST …/signal, borrowed.
 KG_MUST_CHECK int signal_body_parse(const json_t *root, const char **ret, struct kg_error *err);
 
+// The body of POST sessions/{id}/ports/{port}. `ret_has_public`: it says whether it is public.
+KG_MUST_CHECK int port_body_parse(const json_t *root, bool *ret_has_public, bool *ret_public,
+                                  struct kg_error *err);
+
 // The bodies of POST keys, POST users and PATCH users/{id}. `ret` borrows from the JSON, and points
 // into itself.
 struct account_body {

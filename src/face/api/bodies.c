@@ -453,6 +453,17 @@ signal_body_parse(const json_t *root, const char **ret, struct kg_error *err)
 }
 
 int
+port_body_parse(const json_t *root, bool *ret_has_public, bool *ret_public, struct kg_error *err)
+{
+    static const char *const names[] = {"public", NULL};
+    *ret_has_public = json_is_boolean(json_object_get(root, "public"));
+    *ret_public = false;
+    if (check_names(root, names, err) < 0)
+        return -1;
+    return take_flag(root, "public", ret_public, err);
+}
+
+int
 packages_body_parse(const json_t *root, const json_t **ret, struct kg_error *err)
 {
     static const char *const names[] = {"packages", NULL};

@@ -44,6 +44,10 @@
           HTTP_JSON_BODY | HTTP_SCOPE_RUN, session_in_path)                                        \
     ROUTE(GET, "/api/v1/sessions/{id}/terminal", handle_terminal,                                  \
           HTTP_STARTS_WORK | HTTP_KEY_IN_QUERY | HTTP_SCOPE_TERMINAL, session_in_path)             \
+    ROUTE(GET, "/api/v1/sessions/{id}/ports", handle_port_list,                                    \
+          HTTP_KEY_IN_QUERY | HTTP_SCOPE_PORTS, session_in_path)                                   \
+    ROUTE(POST, "/api/v1/sessions/{id}/ports/{port}", handle_port_link,                            \
+          HTTP_SCOPE_PORTS, session_in_path)                                                       \
     ROUTE(POST, "/api/v1/sessions/{id}/touch", handle_session_touch,                               \
           HTTP_SCOPE_RUN, session_in_path)                                                         \
     ROUTE(POST, "/api/v1/sessions/{id}/tokens", handle_token_make,                                 \

@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: Apache-2.0
+// The hosts of ports as a site of the server, and the links to them.
+
+#include "ports.h"
+
+#include <string.h>
+
+#include "loop.h"
+#include "ports_priv.h"
+#include "sandbox.h"
+#include "session.h"
+#include "session_ports.h"
+#include "sessions.h"
+
+struct ports {
+    struct ports_settings settings;
+    struct port_tokens tokens;
+};
+
+struct ports *
+ports_new(const struct ports_settings *settings)
+{
+    struct ports *ports = KG_NEW(struct ports);
+    ports->settings = *settings;
+    TAILQ_INIT(&ports->tokens);
+    return ports;
+}
+
+void
+ports_free(struct ports *ports)
+{
+    if (!ports)
+        return;
+    port_tokens_fini(&ports->tokens);
+    free(ports);
+}
+
+// ---- URLs -----------------------------------------------------------------------------------
+
+// Of the gateway's own host in the request: what the client needs for the port's, too.
+static const char *
+port_suffix(const struct http_request *request)
+{
+    const char *host = http_request_header(request, "Host");
+    const char *colon = host ? strrchr(host, ':') : NULL;
+    return colon && !strchr(colon, ']') ? colon : "";
+}
+
+static int
+find_host(const struct ports *ports, const struct http_request *request,
+          const struct session *session, int port, struct port_host *ret, struct kg_error *err)
+{
+    const char *domain = ports->settings.domain;
+    const struct sandbox *sandbox = session_sandbox(session);
+    if (!*domain || (strcmp(domain, "localhost") == 0 && !http_request_is_to_loopback(request)))
+        return kg_error_set(err, KG_PORT_FORBIDDEN, 0,
+                            "ports have no address that can be reached from here: set "
+                            "ports-domain");
+    if (!sandbox || strlen(sandbox_id(sandbox)) > PORT_HOST_ID_MAX)
+        return kg_error_set(err, KG_SESSION_BUSY, 0, "the session is still being created");
+    *ret = (struct port_host){.port = port};
+    strcpy(ret->id, sandbox_id(sandbox)); // it fits
+    return 0;
+}
+
+static char *
+format_url(const struct ports *ports, const struct http_request *request,
+           const struct port_host *host, const char *token)
+{
+    return kg_asprintf("%s://%d-%s.%s%s/%s%s", http_request_is_https(request) ? "https" : "http",
+                       host->port, host->id, ports->settings.domain, port_suffix(request),
+                       token ? "?" PORT_TOKEN_PARAM "=" : "", token ? token : "");
+}
+
+char *
+ports_url(const struct ports *ports, const struct http_request *request,
+          const struct session *session, int port, struct kg_error *err)
+{
+    struct port_host host;
+    if (find_host(ports, request, session, port, &host, err) < 0)
+        return NULL;
+    return format_url(ports, request, &host, NULL);
+}
+
+char *
+ports_link(struct ports *ports, const struct http_request *request, const struct session *session,
+           int port, int64_t *ret_ends_ms, struct kg_error *err)
+{
+    struct port_host host;
+    if (find_host(ports, request, session, port, &host, err) < 0)
+        return NULL;
+    return format_url(ports, request, &host, port_token_make(&ports->tokens, &host, ret_ends_ms));
+}
+
+// ---- Requests -------------------------------------------------------------------------------
+
+static enum port_host_kind
+host_of(const struct ports *ports, const struct http_request *request, struct port_host *ret)
+{
+    return port_host_parse(http_request_header(request, "Host"), ports->settings.domain, ret);
+}
+
+static bool
+ports_claim(const char *host, void *arg)
+{
+    const struct ports *ports = arg;
+    struct port_host ignored;
+    return port_host_parse(host, ports->settings.domain, &ignored) != PORT_HOST_OTHER;
+}
+
+static bool
+has_token(const struct http_request *request)
+{
+    KG_AUTO_FREE char *rest = NULL;
+    KG_AUTO_FREE char *token = port_target_token(http_request_target(request), &rest);
+    return token && http_request_method(request) == HTTP_GET;
+}
+
+// Whether the request may use the port. `ret_is_public`: without its cookie.
+static int
+check_access(const struct ports *ports, const struct http_request *request,
+             const struct session *session, const struct port_host *host, bool *ret_is_public,
+             struct kg_error *err)
+{
+    *ret_is_public = session_port_is_public(session, host->port);
+    if (*ret_is_public || port_has_cookie(request, ports->settings.links, host))
+        return port_check_origin(request, *ret_is_public, err);
+    return kg_error_set(err, KG_PORT_PRIVATE, 0,
+                        "port %d is private: the owner of its session can make a link that opens it, or "
+                        "make it public",
+                        host->port);
+}
+
+// Another gateway may have the session: then that one checks.
+static int
+ports_admit(const struct http_request *request, char *ret_owner, void *arg, struct kg_error *err)
+{
+    const struct ports *ports = arg;
+    struct port_host host;
+    bool is_public;
+    if (host_of(ports, request, &host) != PORT_HOST_OK)
+        return kg_error_set(err, KG_NOT_FOUND, 0, "no port has this host: it is <port>-<id>.%s",
+                            ports->settings.domain);
+    const struct session *session = sessions_find_by_sandbox(ports->settings.sessions, host.id);
+    if (!session || has_token(request))
+        return 0;
+    if (check_access(ports, request, session, &host, &is_public, err) < 0)
+        return -1;
+    // Whoever visits a public port does not use up what its owner may have.
+    if (!is_public)
+        strcpy(ret_owner, session_owner(session)); // of that size
+    return 0;
+}
+
+// False: it has none. The address with the token is in no history and in no Referer then.
+static bool
+exchange_token(struct ports *ports, struct http_request *request, const struct port_host *host)
+{
+    struct kg_error err;
+    KG_AUTO_FREE char *rest = NULL;
+    KG_AUTO_FREE char *token = port_target_token(http_request_target(request), &rest);
+    if (!token || http_request_method(request) != HTTP_GET)
+        return false;
+    http_reply_header(request, "Cache-Control", "no-store");
+    http_reply_header(request, "Referrer-Policy", "no-referrer");
+    bool is_known = port_has_cookie(request, ports->settings.links, host);
+    if (!port_token_take(&ports->tokens, host, token) && !is_known) {
+        kg_error_set(&err, KG_PORT_PRIVATE, 0,
+                     "this link to port %d was used already, or is too old: the owner of the "
+                     "session can make another one",
+                     host->port);
+        http_reply_error(request, &err);
+        return true;
+    }
+    KG_AUTO_FREE char *location =
+        kg_asprintf("%s://%s%s", http_request_is_https(request) ? "https" : "http",
+                    http_request_header(request, "Host"), rest);
+    if (!is_known)
+        port_reply_cookie(request, ports->settings.links, host);
+    http_reply_header(request, "Location", location);
+    http_reply(request, 302, NULL, NULL, 0);
+    return true;
+}
+
+static void
+handle_port(struct http_request *request, void *arg)
+{
+    struct ports *ports = arg;
+    struct port_host host;
+    struct kg_error err = {0};
+    bool is_public;
+    (void)host_of(ports, request, &host); // admitted, so it is one
+    struct session *session = sessions_find_by_sandbox(ports->settings.sessions, host.id);
+    if (!session)
+        kg_error_set(&err, KG_NOT_FOUND, 0,
+                     "no session has a port of this host; it may have ended");
+    else if (exchange_token(ports, request, &host))
+        return;
+    else if (check_access(ports, request, session, &host, &is_public, &err) == 0) {
+        port_forward_start(ports->settings.loop, request, session, host.port);
+        return;
+    }
+    http_reply_error(request, &err);
+}
+
+static void
+ask_concern(struct http_request *request, struct http_concern *ret, char **ret_name, void *arg)
+{
+    struct port_host host;
+    (void)host_of(arg, request, &host);
+    ret->kind = HTTP_CONCERNS_SANDBOX;
+    *ret_name = kg_strdup(host.id);
+}
+
+void
+ports_serve_http(struct ports *ports, struct http_server *server)
+{
+    static const struct http_concern concerns[] = {
+        {.kind = HTTP_CONCERNS_ASKED, .ask = ask_concern}, {0}};
+    const struct http_site site = {
+        .name = "ports",
+        .claims = ports_claim,
+        .admit = ports_admit,
+        .handler = handle_port,
+        .concerns = concerns,
+        .arg = ports,
+    };
+    if (*ports->settings.domain)
+        http_server_set_site(server, &site);
+}
