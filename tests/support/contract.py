@@ -36,7 +36,7 @@ def send_example(client, method, path, id_):
     known = "application/json", "application/octet-stream"
     json_, raw = (body[kind]["example"] if kind in body else None for kind in known)
     command = "over" if path.endswith("/output") else "shell"
-    values = {"{id}": id_, "{path}": "docs.txt", "{name}": "numpy", "{command}": command}
+    values = {"{id}": id_, "{path}": "docs.txt", "{name}": "numpy", "{command}": command, "{port}": "8501"}
     for name, value in values.items():
         path = path.replace(name, value)
     if path.endswith("/{token}"):
