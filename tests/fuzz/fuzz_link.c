@@ -22,6 +22,8 @@ target_line(const struct target *target)
 {
     if (target->channel == TARGET_RPC)
         return kg_strdup(RPC_TARGET);
+    if (target->channel == TARGET_PORT)
+        return kg_asprintf("port/%d", target->port);
     assert(target_kernel_name_valid(target->kernel));
     return kg_asprintf("%s/%s", target->kernel, target_channel_name(target->channel));
 }
@@ -53,7 +55,9 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     assert((hello == LINK_HELLO_DONE) == (whole && memcmp(text, LINK_HELLO, size) == 0));
     assert((hello == LINK_HELLO_DIAL_DONE) == (whole && memcmp(text, LINK_HELLO_DIAL, size) == 0));
     if (link_answer_parse(text, size, &err) != LINK_ANSWER_OK) {
-        assert(err.code == KG_NOT_FOUND || err.code == KG_PROVISIONER_UNAVAILABLE);
+        assert(err.code == KG_NOT_FOUND || err.code == KG_PROVISIONER_UNAVAILABLE ||
+               err.code == KG_PORT_CLOSED || err.code == KG_PORT_TIMEOUT ||
+               err.code == KG_PORT_FORBIDDEN);
         check_printable(err.message);
     }
     check_target(text, size);

@@ -195,9 +195,12 @@ test_a_pod_that_was_overtaken(void **state)
     provisioner_overtaken(&f->kube->base, "b");
     assert_true(provisioner_session_place(&f->kube->base, "ann", "s", &place));
     assert_int_equal(place.holder, HOLDER_SELF);
+    assert_int_equal(provisioner_sandbox_place(&f->kube->base, "a").holder, HOLDER_SELF);
+    assert_int_equal(provisioner_sandbox_place(&f->kube->base, "b").holder, HOLDER_NOBODY);
     provisioner_overtaken(&f->kube->base, "a");
     assert_true(provisioner_session_place(&f->kube->base, "ann", "s", &place));
     assert_int_equal(place.holder, HOLDER_LOST);
+    assert_int_equal(provisioner_sandbox_place(&f->kube->base, "a").holder, HOLDER_LOST);
 }
 
 // ---- Giving up ------------------------------------------------------------------------------

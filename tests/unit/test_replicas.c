@@ -1,16 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the module replicas reads: addresses of other replicas, and names in bodies.
+// What the module replicas reads: addresses of other replicas, and names in bodies; where
+// requests for sandboxes go.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
 
 #include <arpa/inet.h>
 #include <cmocka.h>
 #include <netinet/in.h>
 
+#include "provisioner_engine.h"
 #include "replicas_priv.h"
+#include "sessions_priv.h"
 #include "test_http_util.h"
 
 static void
@@ -122,6 +126,87 @@ test_large_bodies_are_read_on_a_worker(void **state)
     round_trip();
 }
 
+// ---- Requests for sandboxes -----------------------------------------------------------------
+
+static struct provisioner_place sandbox_places[2]; // the first one is answered once
+static int n_places;
+
+static const char *
+fake_id(const struct provisioner *provisioner)
+{
+    (void)provisioner;
+    return "abcdefghij";
+}
+
+static struct provisioner_place
+fake_sandbox_place(const struct provisioner *provisioner, const char *id)
+{
+    (void)provisioner;
+    assert_string_equal(id, "sandbox");
+    return sandbox_places[n_places++ > 0];
+}
+
+static void
+ask_for_sandbox(struct http_request *request, struct http_concern *ret, char **ret_name, void *arg)
+{
+    (void)request;
+    (void)arg;
+    ret->kind = HTTP_CONCERNS_SANDBOX;
+    *ret_name = kg_strdup("sandbox");
+}
+
+static void
+answer_here(struct http_request *request, void *arg)
+{
+    (void)arg;
+    http_reply(request, 200, "text/plain", "here", 4);
+}
+
+static int
+ask_sandbox(struct provisioner_place first)
+{
+    static const struct http_concern concerns[] = {
+        {.kind = HTTP_CONCERNS_ASKED, .ask = ask_for_sandbox}, {0}};
+    static const struct http_route route = {HTTP_GET, "/sandbox", answer_here, HTTP_PUBLIC,
+                                            concerns};
+    static const struct provisioner_replica_engine replica_engine = {
+        .id = fake_id, .sandbox_place = fake_sandbox_place};
+    static const struct provisioner_engine engine = {.replicas = &replica_engine};
+    struct provisioner provisioner = {.engine = &engine};
+    struct sessions sessions = {0};
+    TAILQ_INIT(&sessions.live);
+    struct replicas replicas = {
+        .settings = {.loop = bench.loop,
+                     .provisioner = &provisioner,
+                     .sessions = &sessions,
+                     .client = bench.client},
+        .server = bench.server,
+    };
+    sandbox_places[0] = first;
+    n_places = 0;
+    http_server_add_routes(bench.server, &route, 1, NULL);
+    http_server_set_forward(bench.server, on_request, &replicas);
+    KG_AUTO_CALL call;
+    call_path(&call, "GET", "/sandbox", NULL, NULL);
+    http_server_set_forward(bench.server, NULL, NULL);
+    return call.status;
+}
+
+static void
+test_sandboxes(void **state)
+{
+    (void)state;
+    assert_int_equal(ask_sandbox((struct provisioner_place){.holder = HOLDER_NOBODY}), 200);
+    assert_int_equal(n_places, 1);
+    assert_int_equal(ask_sandbox((struct provisioner_place){.holder = HOLDER_SELF}), 200);
+    assert_int_equal(ask_sandbox((struct provisioner_place){.holder = HOLDER_LOST}), 503);
+    // The other replica is this server, where it is found then.
+    struct provisioner_place other = {.holder = HOLDER_OTHER, .id = "abcdefghij"};
+    snprintf(other.address, sizeof other.address, "127.0.0.1:%d", http_server_port(bench.server));
+    assert_int_equal(ask_sandbox(other), 200);
+    assert_int_equal(n_places, 2);
+}
+
 static void
 test_marks(void **state)
 {
@@ -151,6 +236,7 @@ main(void)
         cmocka_unit_test(test_names_in_bodies),
         cmocka_unit_test_setup_teardown(test_large_bodies_are_read_on_a_worker, bench_set_up,
                                         bench_tear_down),
+        cmocka_unit_test_setup_teardown(test_sandboxes, bench_set_up, bench_tear_down),
         cmocka_unit_test(test_marks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -551,6 +551,9 @@ test_link_lines(void **state)
     assert_int_equal(link_answer_parse("ERR not found: x", 16, &err), LINK_ANSWER_REFUSED);
     assert_int_equal(err.code, KG_NOT_FOUND);
     assert_int_equal(link_answer_parse("ERR overtaken: y", 16, &err), LINK_ANSWER_OVERTAKEN);
+    assert_int_equal(link_answer_parse("ERR closed: z", 13, &err), LINK_ANSWER_REFUSED);
+    assert_int_equal(err.code, KG_PORT_CLOSED);
+    assert_string_equal(err.message, "z");
     assert_int_equal(link_answer_parse("ERR \x1b[31mred\0", 13, &err), LINK_ANSWER_REFUSED);
     assert_string_equal(err.message, "?[31mred?");
     assert_false(link_target_valid("a\nb"));
