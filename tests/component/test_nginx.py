@@ -21,6 +21,8 @@ import leftovers
 import pytest
 from component import HELD
 from kernelgate import PROJECT, Gateway, LineReader, free_port, problem, wait_for
+from port_servers import Port, header, serving
+from sandboxes import sandbox_of
 from web import Web
 
 KEY = "correct-horse-battery"
@@ -142,7 +144,7 @@ class Echo:
 
 @pytest.fixture(scope="module")
 def gateway():
-    flags = (*component.FLAGS, "--allowed-hosts", NAME)
+    flags = (*component.FLAGS, "--allowed-hosts", NAME, "--ports-domain", f"ports.{NAME}")
     running = Gateway(*flags, env={"API_KEY": KEY}, key=KEY)
     try:
         yield running.start()
@@ -240,6 +242,32 @@ def test_an_upgrade_to_websocket_is_passed_on_and_no_other(client):
     assert got["sec-websocket-key"] == "k"
     got = client.get("/echo", headers={**upgrade, "Upgrade": "h2c"}).json()
     assert "upgrade" not in got and "connection" not in got
+
+
+def test_ports(client, gateway, plain, tls):
+    """Hosts of ports have no limit of requests, and nothing of the gateway's paths."""
+
+    def echo(connection, head, rest):
+        answer = head.encode()
+        connection.sendall(b"HTTP/1.1 200 OK\r\nX-Accel-Redirect: /metrics\r\n")
+        connection.sendall(b"Content-Length: %d\r\n\r\n" % len(answer) + answer)
+
+    scheme = client.base_url.scheme
+    url = f"{scheme}://127.0.0.1:{plain.port if scheme == 'http' else tls.tls_port}"
+    session = gateway.create_session(client=client)
+    with serving(sandbox_of(gateway, session).agent, echo) as server:
+        port = Port(gateway, session, server.port, client=client, url=url)
+        assert port.link()["url"].startswith(f"{scheme}://{server.port}-")
+        problem(port.send(), 403, "port_private")
+        port.open()
+        assert port.cookie.startswith("__Host-" if scheme == "https" else "kernelgate_")
+        with concurrent.futures.ThreadPoolExecutor(60) as pool:
+            paths = ["/metrics", "/healthz", *(f"/{i}" for i in range(120))]
+            for path, answer in zip(paths, pool.map(lambda it: port.send(path=it), paths)):
+                assert answer.text.startswith(f"GET {path} HTTP/1.1\r\n"), answer.text
+        assert header(answer.text, "X-Forwarded-Proto") == [scheme]
+        assert not header(answer.text, "X-Forwarded-For") and not header(answer.text, "X-Real-IP")
+    client.delete(f"/api/v1/sessions/{session}").raise_for_status()
 
 
 def test_a_key_is_asked_for(client):
