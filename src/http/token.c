@@ -61,6 +61,12 @@ token_has(const struct http_token *token, int wanted)
     return has & wanted;
 }
 
+bool
+http_request_has_token(const struct http_request *request)
+{
+    return request->token.scopes != 0;
+}
+
 void
 http_server_set_tokens(struct http_server *server, const struct http_tokens *tokens)
 {

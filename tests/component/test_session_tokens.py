@@ -35,6 +35,8 @@ ALLOWED = {
     ("POST", "/api/v1/sessions/{id}/commands/{command}/signal"): {"run"},
     ("POST", "/api/v1/sessions/{id}/commands/{command}/resize"): {"run"},
     ("GET", "/api/v1/sessions/{id}/terminal"): {"terminal"},
+    ("GET", "/api/v1/sessions/{id}/ports"): {"ports"},
+    ("POST", "/api/v1/sessions/{id}/ports/{port}"): {"ports"},
     ("POST", "/api/v1/sessions/{id}/packages"): {"run"},
     ("GET", "/api/v1/sessions/{id}/packages"): {"read", "run"},
     ("GET", "/api/v1/sessions/{id}/packages/{name}"): {"read", "run"},
@@ -110,6 +112,16 @@ def test_what_is_allowed(keyed, own, holder):
     assert reads.get(url, **bare).status_code == 200
     assert reads.get(url, headers={"Authorization": ""}, params={"api_key": token}).is_success
     problem(reads.get(url, headers={"Authorization": ""}), 401, "unauthorized")
+
+
+def test_only_the_owner_makes_a_port_public(keyed, own, holder):
+    url = f"/api/v1/sessions/{own}/ports/8501"
+    client = holder("ports")
+    assert client.post(url).json()["expires_at"]
+    for public in True, False:
+        refused = client.post(url, json={"public": public})
+        assert "public" in problem(refused, 403, "token_scope")["detail"]
+    assert keyed.client.post(url, json={"public": True}).json()["public"]
 
 
 def test_a_terminal(keyed, own):
