@@ -11,7 +11,7 @@
 #include "rpc.h"
 #include "sandbox_priv.h"
 
-enum { ID_LEN = 10 };
+enum { ID_LEN = 16 }; // it is part of the names of hosts, by which ports are reached
 
 static const char *
 state_name(enum sandbox_state state)
@@ -334,6 +334,7 @@ sandbox_new(const struct sandbox_context *context, const char *id,
 {
     struct sandbox *sandbox = KG_NEW(struct sandbox);
 
+    assert(strlen(id) < sizeof sandbox->id);
     sandbox->context = *context;
     sandbox->events = *events;
     sandbox->arg = arg;
