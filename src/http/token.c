@@ -140,19 +140,20 @@ session_of(struct http_request *request)
 int
 token_check_whole(struct http_request *request, struct kg_error *err)
 {
-    if (!request->token.scopes)
+    const struct http_token *token = &request->token;
+    if (!token->scopes)
         return 0;
-    // It is this gateway that has the session, and knows which of its tokens were revoked.
+    KG_AUTO_FREE char *session = session_of(request);
+    if (!session || strcmp(session, token->session_id) != 0)
+        return kg_error_set(err, KG_TOKEN_SCOPE, 0, "this token is for the session %s only",
+                            token->session_id);
+    // It is this gateway that should have the session, and know which of its tokens were revoked.
     bool is_login;
     char owner[HTTP_OWNER_MAX + 1];
-    struct http_token token;
+    struct http_token now;
     KG_AUTO_FREE char *credential = http_request_credential(request, &is_login);
-    if (!credential || token_read(request->server, credential, &token, owner) != HTTP_TOKEN_VALID)
+    if (!credential || token_read(request->server, credential, &now, owner) != HTTP_TOKEN_VALID)
         return kg_error_set(err, KG_UNAUTHORIZED, 0,
                             "the token has ended: its session has, or it was revoked");
-    KG_AUTO_FREE char *session = session_of(request);
-    if (!session || strcmp(session, token.session_id) != 0)
-        return kg_error_set(err, KG_TOKEN_SCOPE, 0, "this token is for the session %s only",
-                            token.session_id);
     return 0;
 }

@@ -6,9 +6,9 @@
 #include "http_client.h"
 #include "replicas_priv.h"
 
-// All answers together have at most 10,000 sessions (max-sessions) of the owner's, some 300 bytes
-// each.
-enum { TIMEOUT_MS = 5000, MAX_BYTES = 8 << 20 };
+// All answers together have at most 10,000 sessions (max-sessions) of the owner's, some 400 bytes
+// each and as much metadata as one may have (4 KiB).
+enum { TIMEOUT_MS = 5000, MAX_BYTES = 48 << 20 };
 
 // The client's credential as a header, wherever it had that; NULL: none. To be freed.
 static char *

@@ -352,6 +352,28 @@ def test_each_operation_reaches_a_session_of_the_other(shared_pair, method, path
     assert known, (method, target, answer.text)
 
 
+def test_what_a_session_has_is_known_to_the_other(shared_pair):
+    first, second = shared_pair
+    path, query = "/api/v1/sessions/lent", {"metadata": '{"task":"lent"}'}
+    first.create_session(session_id="lent", metadata={"task": "lent"})
+    changed = second.client.patch(path, json={"max_lifetime": 3600}).json()
+    assert changed["metadata"] == {"task": "lent"} and changed["ends_at"]
+    made = second.client.post(f"{path}/tokens", json={"scope": ["read"]}).json()
+    holders = [gateway.client_for(made["token"]) for gateway in shared_pair]
+    for gateway, holder in zip(shared_pair, holders, strict=True):
+        found = gateway.client.get("/api/v1/sessions", params=query).json()["sessions"]
+        assert list(found) == ["lent"]
+        assert holder.get(path).json()["ends_at"] == changed["ends_at"]
+        problem(holder.get(f"{path}/files"), 403, "token_scope")
+        problem(holder.get("/api/v1/sessions/walked"), 403, "token_scope")
+        problem(holder.get("/api/v1/sessions"), 403, "token_scope")
+    second.client.delete(f"{path}/tokens/{made['token_id']}").raise_for_status()
+    for holder in holders:
+        problem(holder.get(path), 401, "unauthorized")
+        holder.close()
+    first.delete_session("lent")
+
+
 def test_an_upload_by_the_other_replica(shared_pair):
     """It is passed on as it comes, and a refusal arrives before its end."""
     first, second = shared_pair

@@ -85,6 +85,30 @@ def test_the_list_has_the_used_memory(gateway, session):
     wait_for(lambda: abs((listed() or 0) - used) < 16 << 20)
 
 
+def test_an_absolute_end(gateway):
+    """Whatever runs: a cell that catches all, and a command that ignores signals."""
+    session_id = gateway.create_session(session_id=name(), max_lifetime=4, metadata={"a": "b"})
+    assert gateway.show_session(session_id)["metadata"] == {"a": "b"}
+    command = {"command": "trap '' TERM INT; sleep 600", "background": True}
+    gateway.client.post(f"/api/v1/sessions/{session_id}/commands", json=command).raise_for_status()
+    code = "import time\nwhile True:\n try: time.sleep(600)\n except BaseException: pass"
+    lines = gateway.execute(code, session_id=session_id, timeout=600)
+    assert lines.status == "died" and "max_lifetime" in lines.one("error")["error"]
+    problem(gateway.client.get(f"/api/v1/sessions/{session_id}"), 404, "session_not_found")
+
+
+def test_a_token(gateway):
+    session_id = gateway.create_session(session_id=name())
+    url = f"/api/v1/sessions/{session_id}/tokens"
+    made = gateway.client.post(url, json={"scope": ["run"]}).json()
+    holder = gateway.client_for(made["token"])
+    assert gateway.execute("print(6 * 7)", client=holder, session_id=session_id).text() == "42\n"
+    problem(holder.get(f"/api/v1/sessions/{session_id}/files"), 403, "token_scope")
+    gateway.delete_session(session_id)
+    problem(holder.get(f"/api/v1/sessions/{session_id}"), 401, "unauthorized")
+    holder.close()
+
+
 @pytest.mark.not_on("kubernetes", "a pod ends a moment after its deletion was accepted")
 def test_delete(gateway):
     session_id = gateway.create_session(session_id=name())

@@ -1692,6 +1692,7 @@ test_tokens(void **state)
         {"GET", "/of/s1", "kgs_Vfiles", NULL, 403, "token_scope"},
         {"GET", "/of/s2", "kgs_Vread", NULL, 403, "token_scope"},
         {"GET", "/of/s1", "kgs_Eread", NULL, 401, "unauthorized"}, // nobody else has the session
+        {"GET", "/of/s2", "kgs_Eread", NULL, 403, "token_scope"},
         {"GET", "/of/s1", "kgs_Xread", NULL, 401, "unauthorized"},
         {"GET", "/of/s1", "kgs_Vports", NULL, 401, "unauthorized"}, // of another owner
         {"GET", "/of/s2", "kgs_-", NULL, 200, HTTP_ANONYMOUS},      // is not a token
