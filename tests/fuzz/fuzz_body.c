@@ -102,6 +102,33 @@ parse_command(const json_t *root)
     check_env(body.env);
 }
 
+static void
+parse_patch(const json_t *root)
+{
+    struct kg_error err = {0};
+    struct session_change change;
+    if (session_patch_body_parse(context(), root, &change, &err) < 0) {
+        check_error(&err);
+        return;
+    }
+    assert(change.idle_timeout_s >= 0 && change.idle_timeout_s <= 31536000);
+    assert(change.max_lifetime_s >= 0 && change.max_lifetime_s <= 31536000);
+    assert(!change.metadata || json_object_size(change.metadata) <= 32);
+}
+
+static void
+parse_token(const json_t *root)
+{
+    struct kg_error err = {0};
+    struct token_body body;
+    if (token_body_parse(root, &body, &err) < 0) {
+        check_error(&err);
+        return;
+    }
+    assert(body.scopes && (body.scopes & ~HTTP_SCOPES) == 0);
+    assert(body.life_s >= 1 && body.life_s <= 30 * 24 * 3600);
+}
+
 // What is looked up in the text is what the values say.
 static void
 check_text(const json_t *root, const char *text, size_t len)
@@ -136,6 +163,10 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         parse_execute(root);
     else if (data[0] == 255)
         parse_command(root);
+    else if (data[0] == 253)
+        parse_patch(root);
+    else if (data[0] == 251)
+        parse_token(root);
     else
         parse_session(root);
     return 0;
