@@ -161,7 +161,7 @@ def test_wrong_methods(gateway):
         ("GET", "/api/v1/execute", "POST"),
         ("DELETE", "/api/v1/health", "GET"),
         ("PUT", "/api/v1/sessions", "GET"),
-        ("PATCH", "/api/v1/sessions/x", "DELETE"),
+        ("PUT", "/api/v1/sessions/x", "PATCH"),
     ):
         response = gateway.client.request(method, path)
         problem(response, 405, "method_not_allowed")
