@@ -6,9 +6,12 @@ import { ApiError, ask, openSocket, send, session } from "./api";
 import type { Screen } from "./screen";
 
 const RETRY_MS = [500, 1000, 2000, 5000];
-// Bytes that wait to be shown. Above the most, what comes is left out until few are left.
+// Bytes that wait to be shown. Above the most, what comes is left out until few are left; but not the
+// last, which may be the program's end and the shell's prompt.
 const WAITING_MAX = 4 << 20;
 const WAITING_LOW = 256 << 10;
+const LAST_MAX = 64 << 10;
+const QUIET_MS = 500;
 const INPUT_PIECE = 64 << 10; // bytes of a message
 const REPLAY_MS = 500;
 const CANCEL = "\x18"; // ends a sequence that has lost its end
@@ -39,8 +42,11 @@ export class TerminalLink {
     private attempt = 0;
     private timer = 0;
     private waiting = 0;
-    private leftOut = 0; // bytes
     private leavesOut = false;
+    private leftOut = 0; // bytes
+    private last: Uint8Array[] = []; // of what is left out, at least LAST_MAX bytes if there were as many
+    private quiet = 0; // the timer that joins again
+    private lacks = false; // what the gateway has left out
     private replays = false;
 
     constructor(
@@ -57,6 +63,7 @@ export class TerminalLink {
     leave() {
         removeEventListener("online", this.now);
         clearTimeout(this.timer);
+        clearTimeout(this.quiet);
         this.left.abort();
         this.socket?.close();
     }
@@ -125,12 +132,13 @@ export class TerminalLink {
     private hear(told: any) {
         if ("command_id" in told) return this.begin(told.running && told.dropped_bytes > 0);
         if ("exit_code" in told) return this.tell({ kind: "ended", text: describeEnd(told) });
-        if ("dropped_bytes" in told) this.miss(told.dropped_bytes);
+        if ("dropped_bytes" in told) this.lack(told.dropped_bytes);
     }
 
     /** `lacksBegin`: a program may have drawn what is no longer replayed; it is asked to draw again. */
     private begin(lacksBegin: boolean) {
         this.attempt = 0;
+        this.lacks = false;
         this.screen.reset();
         this.replays = true;
         setTimeout(() => this.screen.write("", () => (this.replays = false)), REPLAY_MS);
@@ -146,20 +154,46 @@ export class TerminalLink {
         this.tell({ missed: this.state.missed + bytes });
     }
 
+    /** The gateway has left something out. When nothing more comes, the end of it is had by joining again. */
+    private lack(bytes: number) {
+        this.miss(bytes);
+        this.lacks = true;
+        this.joinWhenQuiet();
+    }
+
+    private joinWhenQuiet() {
+        clearTimeout(this.quiet);
+        if (this.lacks) this.quiet = window.setTimeout(() => void this.join(), QUIET_MS);
+    }
+
     /** The browser reads whatever comes, so what it cannot show in time is left out here. */
     private show(bytes: Uint8Array) {
+        this.joinWhenQuiet();
         if (this.waiting > WAITING_MAX) this.leavesOut = true;
-        if (this.leavesOut) {
-            this.leftOut += bytes.length;
-            return;
-        }
+        if (this.leavesOut) return this.leaveOut(bytes);
         this.waiting += bytes.length;
         this.screen.write(bytes, () => {
             this.waiting -= bytes.length;
-            if (!this.leavesOut || this.waiting > WAITING_LOW) return;
-            this.leavesOut = false;
-            this.miss(this.leftOut);
-            this.leftOut = 0;
+            if (this.leavesOut && this.waiting < WAITING_LOW) this.showAgain();
         });
+    }
+
+    private leaveOut(bytes: Uint8Array) {
+        this.last.push(bytes);
+        let kept = this.last.reduce((sum, piece) => sum + piece.length, 0);
+        while (kept - this.last[0]!.length >= LAST_MAX) {
+            const first = this.last.shift()!;
+            kept -= first.length;
+            this.leftOut += first.length;
+        }
+    }
+
+    private showAgain() {
+        const last = this.last;
+        this.leavesOut = false;
+        this.miss(this.leftOut);
+        this.leftOut = 0;
+        this.last = [];
+        for (const bytes of last) this.show(bytes);
     }
 }
