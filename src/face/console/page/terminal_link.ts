@@ -8,7 +8,7 @@ import type { Screen } from "./screen";
 const RETRY_MS = [500, 1000, 2000, 5000];
 // Bytes that wait to be shown. Above the most, what comes is left out until few are left; but not the
 // last, which may be the program's end and the shell's prompt.
-const WAITING_MAX = 4 << 20;
+const WAITING_MAX = 2 << 20;
 const WAITING_LOW = 256 << 10;
 const LAST_MAX = 64 << 10;
 const QUIET_MS = 500;
