@@ -15,6 +15,7 @@ struct agent_settings {
     unsigned char gateway_key[LINK_KEY_LEN];
     int idle_timeout_s;      // on_end fires when no link was up for so long
     const char *data_dir;    // the working folder: /mnt/data
+    const char *root_dir;    // that paths with a / first are below: /
     const char *tmp_dir;     // where connection files and sockets go: /tmp
     const char *cgroup_root; // /sys/fs/cgroup
     int egress_port;         // where the way out is offered inside; 0: there is none

@@ -64,6 +64,21 @@ void commands_signal_call(struct request *request, void *arg);
 bool agent_port_is_own(int port, void *arg);
 void ports_list_call(struct request *request, void *arg);
 
+// Where a path leads (file_place.c): below the working folder or, with a / first, below the root.
+struct file_place {
+    const char *root; // of the agent's settings
+    const char *path; // below it, borrowed
+};
+// KG_INVALID_PATH: it is the kernel's or the agent's own.
+KG_MUST_CHECK int file_place_find(const struct agent *agent, const char *path,
+                                  struct file_place *ret, struct kg_error *err);
+// Whether it is below the root.
+bool file_place_is_whole(const struct agent *agent, const struct file_place *place);
+// The path below the working folder, borrowed from `path`; NULL: it is elsewhere.
+const char *file_place_in_data(const struct agent *agent, const char *root, const char *path);
+// The path below the root, to be freed.
+char *file_place_from_root(const struct agent *agent, const struct file_place *place);
+
 // Files (files_calls.c).
 void files_list_call(struct request *request, void *arg);
 void files_describe_call(struct request *request, void *arg);
@@ -73,6 +88,7 @@ void files_append_call(struct request *request, void *arg);
 void files_delete_call(struct request *request, void *arg);
 // Files and folders (entries_calls.c).
 void files_stat_call(struct request *request, void *arg);
+void files_chmod_call(struct request *request, void *arg);
 void files_unused_call(struct request *request, void *arg);
 void files_mkdir_call(struct request *request, void *arg);
 void files_move_call(struct request *request, void *arg);

@@ -210,7 +210,8 @@ look_around(struct look *look, struct cursor *cursor)
     struct kg_error err;
 
     look->before = cursor;
-    if (walk_files(look->changes->root, "", NULL, look_at, look, &err) != 0)
+    if (walk_files(look->changes->root, &(const struct walk_query){.path = ""}, look_at, look,
+                   &err) != 0)
         log_warning("the working folder cannot be looked at", LOG_ERR(&err));
     sort(&look->now);
     free(cursor->files);
@@ -226,7 +227,8 @@ changes_own_folder(struct changes *changes, const char *path)
     struct look look = {.changes = changes, .before = &nothing};
     struct kg_error err;
 
-    if (walk_files(changes->root, path, NULL, look_at, &look, &err) != 0)
+    if (walk_files(changes->root, &(const struct walk_query){.path = path}, look_at, &look, &err) !=
+        0)
         log_warning("a folder cannot be looked at", LOG_ERR(&err));
     for (size_t i = 0; i < changes->n_cursors; i++)
         learn(&changes->cursors[i], look.now.files, look.now.n);

@@ -20,30 +20,57 @@ flags_of(int keep, int parents)
 }
 
 static json_t *
-describe_made(const struct stat *st, bool created)
+describe_made(const char *root, const char *path, const struct stat *st, bool created)
 {
-    json_t *entry = file_entry(st);
+    json_t *entry = file_details(root, path, st);
     json_object_set_new(entry, "created", json_boolean(created));
     return entry;
 }
 
 // ---- Looking, making ------------------------------------------------------------------------
 
+// The parameters of a call about what is at a path; its mode only where one is wanted.
+static int
+read_one(const struct agent *agent, const struct request *request, struct file_place *ret,
+         int *ret_mode, struct kg_error *err)
+{
+    json_error_t why;
+    const char *path;
+    json_t *params = request_params(request);
+
+    int result =
+        ret_mode ? json_unpack_ex(params, &why, 0, "{s:s, s:i !}", "path", &path, "mode", ret_mode)
+                 : json_unpack_ex(params, &why, 0, "{s:s !}", "path", &path);
+    if (result != 0)
+        return params_failed(&why, err);
+    if (ret_mode && (*ret_mode < 0 || *ret_mode > FILE_MODE_MAX))
+        return kg_error_set(err, KG_INVALID, 0, "mode must be 0 to %d", FILE_MODE_MAX);
+    return file_place_find(agent, path, ret, err);
+}
+
 void
 files_stat_call(struct request *request, void *arg)
 {
-    const struct agent *agent = arg;
     struct kg_error err = {0};
-    json_error_t why;
-    json_t *entry = NULL;
+    struct file_place place;
     struct stat st;
-    const char *path;
 
-    if (json_unpack_ex(request_params(request), &why, 0, "{s:s !}", "path", &path) != 0)
-        (void)params_failed(&why, &err);
-    else if (file_stat(agent->settings.data_dir, path, &st, &err) == 0)
-        entry = file_entry(&st);
-    request_end(request, entry, &err);
+    bool found = read_one(arg, request, &place, NULL, &err) == 0 &&
+                 file_stat(place.root, place.path, &st, &err) == 0;
+    request_end(request, found ? file_details(place.root, place.path, &st) : NULL, &err);
+}
+
+void
+files_chmod_call(struct request *request, void *arg)
+{
+    struct kg_error err = {0};
+    struct file_place place;
+    struct stat st;
+    int mode;
+
+    bool changed = read_one(arg, request, &place, &mode, &err) == 0 &&
+                   file_chmod(place.root, place.path, (mode_t)mode, &st, &err) == 0;
+    request_end(request, changed ? file_details(place.root, place.path, &st) : NULL, &err);
 }
 
 void
@@ -54,6 +81,7 @@ files_unused_call(struct request *request, void *arg)
     struct kg_error err = {0};
     json_error_t why;
     json_t *answer = NULL;
+    struct file_place place;
     const char *folder;
     int number;
 
@@ -61,7 +89,8 @@ files_unused_call(struct request *request, void *arg)
                        &folder, "start", &names.start, "insert", &names.insert, "end",
                        &names.end) != 0)
         (void)params_failed(&why, &err);
-    else if (file_find_unused(agent->settings.data_dir, folder, &names, &number, &err) == 0)
+    else if (file_place_find(agent, folder, &place, &err) == 0 &&
+             file_find_unused(place.root, place.path, &names, &number, &err) == 0)
         answer = json_pack("{s:i}", "number", number);
     request_end(request, answer, &err);
 }
@@ -73,6 +102,7 @@ files_mkdir_call(struct request *request, void *arg)
     struct kg_error err = {0};
     json_error_t why;
     json_t *entry = NULL;
+    struct file_place place;
     struct stat st;
     const char *path;
     bool created;
@@ -81,54 +111,62 @@ files_mkdir_call(struct request *request, void *arg)
     if (json_unpack_ex(request_params(request), &why, 0, "{s:s, s:b, s?b !}", "path", &path, "keep",
                        &keep, "parents", &parents) != 0)
         (void)params_failed(&why, &err);
-    else if (file_make_folder(agent->settings.data_dir, path, flags_of(keep, parents), &st,
-                              &created, &err) == 0)
-        entry = describe_made(&st, created);
+    else if (file_place_find(agent, path, &place, &err) == 0 &&
+             file_make_folder(place.root, place.path, flags_of(keep, parents), &st, &created,
+                              &err) == 0)
+        entry = describe_made(place.root, place.path, &st, created);
     request_end(request, entry, &err);
 }
 
 // ---- Moving, copying ------------------------------------------------------------------------
 
-// The parameters of both; the paths are borrowed.
-static int
-unpack_two(const struct request *request, const char **ret_from, const char **ret_to,
-           unsigned *ret_flags, struct kg_error *err)
+// The parameters of both calls. The paths are below one root, and to be freed.
+struct two_paths {
+    const char *root;
+    char *from;
+    char *to;
+    unsigned flags;
+};
+
+static void
+two_paths_fini(struct two_paths *paths)
 {
+    free(paths->from);
+    free(paths->to);
+}
+
+static int
+two_paths_read(const struct agent *agent, const struct request *request, struct two_paths *ret,
+               struct kg_error *err)
+{
+    struct file_place from, to;
+    const char *from_path, *to_path;
     json_error_t why;
     int keep, parents = 0;
 
-    if (json_unpack_ex(request_params(request), &why, 0, "{s:s, s:s, s:b, s?b !}", "from", ret_from,
-                       "to", ret_to, "keep", &keep, "parents", &parents) != 0)
+    if (json_unpack_ex(request_params(request), &why, 0, "{s:s, s:s, s:b, s?b !}", "from",
+                       &from_path, "to", &to_path, "keep", &keep, "parents", &parents) != 0)
         return params_failed(&why, err);
-    *ret_flags = flags_of(keep, parents);
+    if (file_place_find(agent, from_path, &from, err) != 0 ||
+        file_place_find(agent, to_path, &to, err) != 0)
+        return -1;
+    bool differs = from.root != to.root;
+    *ret = (struct two_paths){
+        .root = differs ? agent->settings.root_dir : from.root,
+        .from = differs ? file_place_from_root(agent, &from) : kg_strdup(from.path),
+        .to = differs ? file_place_from_root(agent, &to) : kg_strdup(to.path),
+        .flags = flags_of(keep, parents),
+    };
     return 0;
 }
 
-void
-files_move_call(struct request *request, void *arg)
-{
-    const struct agent *agent = arg;
-    struct kg_error err = {0};
-    json_t *entry = NULL;
-    struct stat st;
-    const char *from, *to;
-    unsigned flags;
-    bool created;
-
-    if (unpack_two(request, &from, &to, &flags, &err) == 0 &&
-        file_move(agent->settings.data_dir, from, to, flags, &st, &created, &err) == 0) {
-        // Of what is in a folder that is moved, nothing has changed.
-        if (S_ISREG(st.st_mode))
-            changes_own(agent->changes, to, &st);
-        entry = describe_made(&st, created);
-    }
-    request_end(request, entry, &err);
-}
-
+// A copy under way; of a move to another file system, too, whose original is then deleted.
 struct copying {
     struct agent *agent;
     struct request *request;
     struct file_copy *copy;
+    struct two_paths paths;
+    bool moves;
 };
 
 static void
@@ -137,6 +175,7 @@ copying_end(struct copying *copying, json_t *entry, const struct kg_error *err)
     request_end(copying->request, entry, err);
     copying->agent->n_copies--;
     file_copy_free(copying->copy);
+    two_paths_fini(&copying->paths);
     free(copying);
 }
 
@@ -150,9 +189,21 @@ on_copier_gone(void *arg)
 }
 
 static void
+own_changes(const struct copying *copying, const struct stat *st)
+{
+    struct agent *agent = copying->agent;
+    const char *own = file_place_in_data(agent, copying->paths.root, file_copy_path(copying->copy));
+
+    if (own && S_ISDIR(st->st_mode))
+        changes_own_folder(agent->changes, own);
+    else if (own)
+        changes_own(agent->changes, own, st);
+}
+
+static void
 commit_copy(struct copying *copying)
 {
-    struct changes *changes = copying->agent->changes;
+    const struct two_paths *paths = &copying->paths;
     struct kg_error err = {0};
     struct stat st;
     bool created;
@@ -161,11 +212,11 @@ commit_copy(struct copying *copying)
         copying_end(copying, NULL, &err);
         return;
     }
-    if (S_ISDIR(st.st_mode))
-        changes_own_folder(changes, file_copy_path(copying->copy));
+    own_changes(copying, &st);
+    if (copying->moves && file_delete(paths->root, paths->from, false, &err) != 0)
+        copying_end(copying, NULL, &err);
     else
-        changes_own(changes, file_copy_path(copying->copy), &st);
-    copying_end(copying, describe_made(&st, created), NULL);
+        copying_end(copying, describe_made(paths->root, paths->to, &st, created), NULL);
 }
 
 static void
@@ -185,36 +236,69 @@ copy_on(void *arg)
         copying_end(copying, NULL, &err);
 }
 
-static struct file_copy *
-begin_copy(const struct agent *agent, const struct request *request, struct kg_error *err)
+// Takes what `paths` holds. On failure the request is answered.
+static void
+copying_start(struct agent *agent, struct request *request, struct two_paths *paths, bool moves)
 {
     static const struct file_copy_limits limits = {COPY_BYTES_MAX, COPY_ENTRIES_MAX, COPY_MS_MAX};
-    const char *from, *to;
-    unsigned flags;
+    struct kg_error err = {0};
+    struct file_copy *copy = NULL;
 
-    if (unpack_two(request, &from, &to, &flags, err) != 0)
-        return NULL;
     if (agent->n_copies < COPIES_MAX)
-        return file_copy_begin(agent->settings.data_dir, from, to, flags, &limits, err);
-    (void)kg_error_set(err, KG_SESSION_BUSY, 0, "%d files or folders are being copied", COPIES_MAX);
-    return NULL;
+        copy = file_copy_begin(paths->root, paths->from, paths->to, paths->flags, &limits, &err);
+    else
+        (void)kg_error_set(&err, KG_SESSION_BUSY, 0, "%d files or folders are being copied",
+                           COPIES_MAX);
+    if (!copy) {
+        two_paths_fini(paths);
+        request_fail(request, &err);
+        return;
+    }
+    struct copying *copying = KG_NEW(struct copying);
+    *copying = (struct copying){agent, request, copy, *paths, moves};
+    agent->n_copies++;
+    request_on_gone(request, on_copier_gone, copying);
+    request_on_room(request, copy_on, copying);
+    copy_on(copying);
 }
 
 void
 files_copy_call(struct request *request, void *arg)
 {
+    const struct agent *agent = arg;
+    struct two_paths paths;
+    struct kg_error err = {0};
+
+    if (two_paths_read(agent, request, &paths, &err) == 0)
+        copying_start(arg, request, &paths, false);
+    else
+        request_fail(request, &err);
+}
+
+void
+files_move_call(struct request *request, void *arg)
+{
     struct agent *agent = arg;
     struct kg_error err = {0};
-    struct file_copy *copy = begin_copy(agent, request, &err);
+    struct two_paths paths;
+    struct stat st;
+    bool created, elsewhere;
 
-    if (!copy) {
+    if (two_paths_read(agent, request, &paths, &err) != 0) {
         request_fail(request, &err);
         return;
     }
-    struct copying *copying = KG_NEW(struct copying);
-    *copying = (struct copying){agent, request, copy};
-    agent->n_copies++;
-    request_on_gone(request, on_copier_gone, copying);
-    request_on_room(request, copy_on, copying);
-    copy_on(copying);
+    int result =
+        file_move(paths.root, paths.from, paths.to, paths.flags, &st, &created, &elsewhere, &err);
+    if (result != 0 && elsewhere) {
+        copying_start(agent, request, &paths, true);
+        return;
+    }
+    const char *own = file_place_in_data(agent, paths.root, paths.to);
+    // Of what is in a folder that is moved, nothing has changed.
+    if (result == 0 && own && S_ISREG(st.st_mode))
+        changes_own(agent->changes, own, &st);
+    request_end(request, result == 0 ? describe_made(paths.root, paths.to, &st, created) : NULL,
+                &err);
+    two_paths_fini(&paths);
 }

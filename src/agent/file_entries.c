@@ -2,6 +2,7 @@
 // Files and folders as entries: looking at one, making a folder, moving, unused names.
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -10,14 +11,12 @@
 #include "files.h"
 #include "walk.h"
 
-enum { PERMISSIONS = 07777 };
-
 json_t *
 file_entry(const struct stat *st)
 {
     return json_pack("{s:s, s:I, s:I, s:i}", "type", walk_type_name(st->st_mode), "size",
                      (json_int_t)st->st_size, "mtime_ms", (json_int_t)file_mtime_ms(st), "mode",
-                     (int)(st->st_mode & PERMISSIONS));
+                     (int)(st->st_mode & FILE_PERMISSIONS));
 }
 
 bool
@@ -50,6 +49,44 @@ file_stat(const char *root, const char *path, struct stat *ret_st, struct kg_err
     KG_AUTO_FD folder = *path ? walk_open_parent(root, path, WALK_LOOK, &name, err)
                               : walk_open_folder(root, "", err);
     return folder < 0 ? -1 : file_look_at(folder, name, path, ret_st, err);
+}
+
+json_t *
+file_details(const char *root, const char *path, const struct stat *st)
+{
+    char target[PATH_MAX + 1];
+    struct kg_error err;
+    const char *name = NULL;
+    json_t *entry = file_entry(st);
+
+    json_object_set_new(entry, "uid", json_integer(st->st_uid));
+    json_object_set_new(entry, "gid", json_integer(st->st_gid));
+    if (!S_ISLNK(st->st_mode))
+        return entry;
+    KG_AUTO_FD folder = walk_open_parent(root, path, WALK_LOOK, &name, &err);
+    ssize_t len = folder < 0 ? -1 : readlinkat(folder, name, target, sizeof target);
+    json_t *text = len > 0 ? json_stringn(target, (size_t)len) : NULL;
+    if (text)
+        json_object_set_new(entry, "target", text);
+    return entry;
+}
+
+int
+file_chmod(const char *root, const char *path, mode_t mode, struct stat *ret_st,
+           struct kg_error *err)
+{
+    const char *name;
+
+    if (file_path_check(path, false, err) != 0)
+        return -1;
+    KG_AUTO_FD folder = walk_open_parent(root, path, WALK_LOOK, &name, err);
+    if (folder < 0 || file_look_at(folder, name, path, ret_st, err) != 0)
+        return -1;
+    if (S_ISLNK(ret_st->st_mode))
+        return file_check_regular(ret_st, path, err);
+    if (fchmodat(folder, name, mode, AT_SYMLINK_NOFOLLOW) != 0)
+        return file_fail("change the permissions of", path, errno, err);
+    return file_look_at(folder, name, path, ret_st, err);
 }
 
 int
@@ -150,12 +187,13 @@ move_failed(const char *from, const char *to, struct kg_error *err)
 
 int
 file_move(const char *root, const char *from, const char *to, unsigned flags, struct stat *ret_st,
-          bool *ret_created, struct kg_error *err)
+          bool *ret_created, bool *ret_elsewhere, struct kg_error *err)
 {
     enum walk_way way = flags & FILE_NO_FOLDERS ? WALK_INTO : WALK_MAKE;
     const char *from_name, *to_name;
     struct stat before;
 
+    *ret_elsewhere = false;
     if (file_path_check(from, false, err) != 0 || file_path_check(to, true, err) != 0)
         return -1;
     KG_AUTO_FD source = walk_open_parent(root, from, WALK_LOOK, &from_name, err);
@@ -170,7 +208,10 @@ file_move(const char *root, const char *from, const char *to, unsigned flags, st
     if (target < 0)
         return -1;
     *ret_created = fstatat(target, to_name, &before, AT_SYMLINK_NOFOLLOW) != 0;
-    if (file_rename(source, from_name, target, to_name, flags & FILE_KEEP) != 0)
+    if (file_rename(source, from_name, target, to_name, flags & FILE_KEEP) != 0) {
+        if (errno == EXDEV && faccessat(source, ".", W_OK | X_OK, 0) == 0)
+            *ret_elsewhere = true;
         return move_failed(from, to, err);
+    }
     return file_look_at(target, to_name, to, ret_st, err);
 }

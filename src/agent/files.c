@@ -20,6 +20,7 @@ enum { PAGE_PATH_BYTES_MAX = 128 << 10 };
 struct page {
     json_t *files;
     int limit;
+    bool details;
     size_t path_bytes;
     char *last;
     bool more;
@@ -42,6 +43,10 @@ add_to_page(const char *path, const struct stat *st, void *arg)
         page->more = true;
         return false;
     }
+    if (page->details)
+        json_object_update_new(
+            entry, json_pack("{s:i, s:I, s:I}", "mode", (int)(st->st_mode & FILE_PERMISSIONS),
+                             "uid", (json_int_t)st->st_uid, "gid", (json_int_t)st->st_gid));
     json_array_append_new(page->files, entry);
     page->path_bytes += strlen(path);
     free(page->last);
@@ -50,12 +55,13 @@ add_to_page(const char *path, const struct stat *st, void *arg)
 }
 
 json_t *
-files_list(const char *root, const char *path, const char *after, int limit, struct kg_error *err)
+files_list(const char *root, const struct walk_query *query, int limit, bool details,
+           struct kg_error *err)
 {
-    struct page page = {.limit = limit};
+    struct page page = {.limit = limit, .details = details};
 
     page.files = json_array();
-    if (walk_files(root, path, after, add_to_page, &page, err) != 0) {
+    if (walk_files(root, query, add_to_page, &page, err) != 0) {
         json_decref(page.files);
         return NULL;
     }

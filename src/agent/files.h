@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The files in the working folder. Paths as file_path_check() has them, relative to `root`; no
+// Files below a folder, `root`. Paths as file_path_check() has them, relative to `root`; no
 // symbolic link is followed, on the way or at the end. All on the loop's thread; nothing waits for
 // anything but the disk.
 #pragma once
@@ -9,12 +9,13 @@
 
 #include "base.h"
 
-enum { FILES_PAGE_MAX = 1000, FILE_ETAG_MAX = 64 };
+enum { FILES_PAGE_MAX = 1000, FILE_ETAG_MAX = 64, FILE_PERMISSIONS = 07777 };
 
-// Lists what is below `path` ("" is `root` itself), from what comes after `after` (NULL: the first)
-// on: {"files": [{"path", "size", "mtime_ms", "type"}], "next"}; `next` only where there is more.
-KG_MUST_CHECK json_t *files_list(const char *root, const char *path, const char *after, int limit,
-                                 struct kg_error *err);
+// Lists what a walk visits ("" is `root` itself): {"files": [{"path", "size", "mtime_ms", "type"}],
+// "next"}; `next` only where there is more. With `details` each has "mode", "uid" and "gid", too.
+struct walk_query;
+KG_MUST_CHECK json_t *files_list(const char *root, const struct walk_query *query, int limit,
+                                 bool details, struct kg_error *err);
 
 // Opens a regular file for reading; KG_INVALID_PATH where it is anything else.
 KG_MUST_CHECK int file_open(const char *root, const char *path, struct stat *ret_st,
@@ -84,12 +85,19 @@ KG_DEFINE_AUTO(file_write, file_write_free)
 // {"type", "size", "mtime_ms", "mode"}: walk_type_name(), bytes, the time of the last change, and
 // the permissions as a number (0644 is 420).
 json_t *file_entry(const struct stat *st);
+// The same with {"uid", "gid"} and, of the symbolic link at `path`, {"target"} as far as that is
+// UTF-8.
+json_t *file_details(const char *root, const char *path, const struct stat *st);
 // What is at `path` ("" is `root`); a symbolic link is one. KG_NOT_FOUND where there is nothing.
 KG_MUST_CHECK int file_stat(const char *root, const char *path, struct stat *ret_st,
                             struct kg_error *err);
 // The same for `name` in an open folder; `path` is for messages.
 KG_MUST_CHECK int file_look_at(int folder, const char *name, const char *path, struct stat *ret_st,
                                struct kg_error *err);
+// Sets the permissions (0 to FILE_MODE_MAX) of a file or folder; not of a symbolic link.
+enum { FILE_MODE_MAX = 0777 };
+KG_MUST_CHECK int file_chmod(const char *root, const char *path, mode_t mode, struct stat *ret_st,
+                             struct kg_error *err);
 // Makes a folder. One that is there is left as it is, with *ret_created false, or KG_FILE_EXISTS
 // with FILE_KEEP; anything else there is KG_FILE_EXISTS. `flags` may have FILE_NO_FOLDERS, too.
 KG_MUST_CHECK int file_make_folder(const char *root, const char *path, unsigned flags,
@@ -97,9 +105,11 @@ KG_MUST_CHECK int file_make_folder(const char *root, const char *path, unsigned 
 // Gives what is at `from` (KG_NOT_FOUND where there is nothing), a symbolic link, too, the path
 // `to`. What is there is replaced, as rename() does it: a folder by a folder, and only an empty
 // one; else by anything but a folder. `flags` may have FILE_KEEP and FILE_NO_FOLDERS. *ret_created
-// is false where something was replaced.
+// is false where something was replaced. *ret_elsewhere: it has failed since `to` is on another
+// file system, which takes a copy; `from` could be deleted.
 KG_MUST_CHECK int file_move(const char *root, const char *from, const char *to, unsigned flags,
-                            struct stat *ret_st, bool *ret_created, struct kg_error *err);
+                            struct stat *ret_st, bool *ret_created, bool *ret_elsewhere,
+                            struct kg_error *err);
 // Numbered names: start and end, then start, insert, 1 and end, and so on up to FILE_NUMBERS - 1.
 struct file_names {
     const char *start;

@@ -7,6 +7,7 @@
 
 #include "agent_priv.h"
 #include "files.h"
+#include "walk.h"
 
 int
 params_failed(const json_error_t *why, struct kg_error *err)
@@ -22,16 +23,23 @@ files_list_call(struct request *request, void *arg)
     const struct agent *agent = arg;
     struct kg_error err = {0};
     json_error_t why;
-    const char *path = "", *after = NULL;
-    int limit = FILES_PAGE_MAX;
+    struct file_place place;
+    struct walk_query query = {0};
+    const char *path = "";
+    int limit = FILES_PAGE_MAX, details = 0, shallow = 0;
     json_t *listing = NULL;
 
-    if (json_unpack_ex(request_params(request), &why, 0, "{s?s, s?s, s?i !}", "path", &path,
-                       "after", &after, "limit", &limit) != 0)
+    if (json_unpack_ex(request_params(request), &why, 0, "{s?s, s?s, s?i, s?b, s?b !}", "path",
+                       &path, "after", &query.after, "limit", &limit, "details", &details,
+                       "shallow", &shallow) != 0) {
         (void)params_failed(&why, &err);
-    else
-        listing = files_list(agent->settings.data_dir, path, after,
-                             limit < 1 || limit > FILES_PAGE_MAX ? FILES_PAGE_MAX : limit, &err);
+    } else if (file_place_find(agent, path, &place, &err) == 0) {
+        query.path = place.path;
+        query.shallow = shallow != 0;
+        query.whole = file_place_is_whole(agent, &place);
+        limit = limit < 1 || limit > FILES_PAGE_MAX ? FILES_PAGE_MAX : limit;
+        listing = files_list(place.root, &query, limit, details != 0, &err);
+    }
     request_end(request, listing, &err);
 }
 
@@ -41,14 +49,15 @@ files_describe_call(struct request *request, void *arg)
     const struct agent *agent = arg;
     struct kg_error err = {0};
     json_error_t why;
+    struct file_place place;
     struct stat st;
     const char *path;
     KG_AUTO_FD fd = -1;
 
     if (json_unpack_ex(request_params(request), &why, 0, "{s:s !}", "path", &path) != 0)
         (void)params_failed(&why, &err);
-    else
-        fd = file_open(agent->settings.data_dir, path, &st, &err);
+    else if (file_place_find(agent, path, &place, &err) == 0)
+        fd = file_open(place.root, place.path, &st, &err);
     request_end(request, fd >= 0 ? file_describe(&st) : NULL, &err);
 }
 
@@ -134,12 +143,15 @@ open_reading(const struct agent *agent, json_t *params, struct reading *reading,
     json_t *has_first = json_object_get(params, "first");
     json_int_t first = 0, last = -1;
     char etag[FILE_ETAG_MAX + 1];
+    struct file_place place;
     struct stat st;
 
     if (json_unpack_ex(params, &why, 0, "{s:s, s?I, s?I, s?s !}", "path", &path, "first", &first,
                        "last", &last, "if_etag", &if_etag) != 0)
         return params_failed(&why, err);
-    reading->fd = file_open(agent->settings.data_dir, path, &st, err);
+    if (file_place_find(agent, path, &place, err) != 0)
+        return -1;
+    reading->fd = file_open(place.root, place.path, &st, err);
     if (reading->fd < 0)
         return -1;
     file_etag(&st, etag);
@@ -184,6 +196,7 @@ struct writing {
     struct agent *agent;
     struct request *request;
     struct file_write *write;
+    const char *root;   // that its path is below
     int64_t append_max; // of a file that gets more; -1: it is replaced
 };
 
@@ -218,7 +231,9 @@ place(const struct writing *writing, struct kg_error *err)
         return json_pack("{s:b}", "appended", 0);
     if (placed != 1)
         return NULL;
-    changes_own(writing->agent->changes, file_write_path(write), &st);
+    const char *own = file_place_in_data(writing->agent, writing->root, file_write_path(write));
+    if (own)
+        changes_own(writing->agent->changes, own, &st);
     json_t *file = file_describe(&st);
     json_object_set_new(file, "created", json_boolean(created));
     if (appends)
@@ -250,10 +265,10 @@ on_body(struct request *request, const void *data, size_t len, void *arg)
 // Takes `write`.
 static void
 writing_start(struct agent *agent, struct request *request, struct file_write *write,
-              int64_t append_max)
+              const char *root, int64_t append_max)
 {
     struct writing *writing = KG_NEW(struct writing);
-    *writing = (struct writing){agent, request, write, append_max};
+    *writing = (struct writing){agent, request, write, root, append_max};
     request_on_gone(request, on_writer_gone, writing);
     request_on_body(request, on_body, writing);
     if (request_body_len(request) == 0)
@@ -266,6 +281,7 @@ files_write_call(struct request *request, void *arg)
     struct agent *agent = arg;
     struct kg_error err = {0};
     json_error_t why;
+    struct file_place place;
     const char *path;
     int keep, own = 0;
     struct file_write *write = NULL;
@@ -273,11 +289,11 @@ files_write_call(struct request *request, void *arg)
     if (json_unpack_ex(request_params(request), &why, 0, "{s:s, s:b, s?b !}", "path", &path, "keep",
                        &keep, "own", &own) != 0)
         (void)params_failed(&why, &err);
-    else
-        write = file_write_begin(agent->settings.data_dir, path, request_body_len(request),
+    else if (file_place_find(agent, path, &place, &err) == 0)
+        write = file_write_begin(place.root, place.path, request_body_len(request),
                                  (keep ? FILE_KEEP : 0) | (own ? FILE_OWN : 0), &err);
     if (write)
-        writing_start(agent, request, write, -1);
+        writing_start(agent, request, write, place.root, -1);
     else
         request_fail(request, &err);
 }
@@ -290,6 +306,7 @@ files_append_call(struct request *request, void *arg)
     int64_t len = request_body_len(request);
     json_error_t why;
     json_int_t max = -1;
+    struct file_place place;
     const char *path;
     struct file_write *write = NULL;
 
@@ -299,10 +316,10 @@ files_append_call(struct request *request, void *arg)
     else if (max < 0 || len > APPEND_MAX)
         (void)kg_error_set(&err, KG_INVALID, 0, "max is below 0, or there are more than %d bytes",
                            APPEND_MAX);
-    else
-        write = file_write_begin(agent->settings.data_dir, path, len, FILE_NO_FOLDERS, &err);
+    else if (file_place_find(agent, path, &place, &err) == 0)
+        write = file_write_begin(place.root, place.path, len, FILE_NO_FOLDERS, &err);
     if (write)
-        writing_start(agent, request, write, max);
+        writing_start(agent, request, write, place.root, max);
     else
         request_fail(request, &err);
 }
@@ -313,13 +330,15 @@ files_delete_call(struct request *request, void *arg)
     const struct agent *agent = arg;
     struct kg_error err = {0};
     json_error_t why;
+    struct file_place place;
     const char *path;
     int own = 0;
 
     if (json_unpack_ex(request_params(request), &why, 0, "{s:s, s?b !}", "path", &path, "own",
                        &own) != 0)
         (void)params_failed(&why, &err);
-    else if (file_delete(agent->settings.data_dir, path, own, &err) == 0) {
+    else if (file_place_find(agent, path, &place, &err) == 0 &&
+             file_delete(place.root, place.path, own, &err) == 0) {
         request_reply(request, json_object());
         return;
     }

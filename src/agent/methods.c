@@ -423,6 +423,7 @@ const struct method agent_methods[] = {
     {"tenant.answer", tenant_answer_call, false},
     {"files.list", files_list_call, false},
     {"files.stat", files_stat_call, false},
+    {"files.chmod", files_chmod_call, false},
     {"files.unused", files_unused_call, false},
     {"files.mkdir", files_mkdir_call, false},
     {"files.move", files_move_call, false},

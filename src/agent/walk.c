@@ -5,7 +5,9 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <string.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 enum { DEPTH_MAX = 32 };
@@ -14,6 +16,8 @@ struct walk {
     walk_fn fn;
     void *arg;
     struct buf path; // of what is visited
+    bool shallow;
+    bool whole;
     bool over;
 };
 
@@ -22,7 +26,20 @@ struct walk {
 int
 walk_open_at(int parent, const char *name)
 {
-    return openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    static const unsigned long kernels[] = {PROC_SUPER_MAGIC, SYSFS_MAGIC, CGROUP_SUPER_MAGIC,
+                                            CGROUP2_SUPER_MAGIC};
+    struct statfs system;
+
+    KG_AUTO_FD fd = openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0 || fstatfs(fd, &system) != 0)
+        return -1;
+    for (size_t i = 0; i < KG_ARRAY_LEN(kernels); i++) {
+        if ((unsigned long)system.f_type == kernels[i]) {
+            errno = EACCES;
+            return -1;
+        }
+    }
+    return KG_STEAL_FD(fd);
 }
 
 static bool
@@ -160,9 +177,14 @@ visit(struct walk *walk, int folder, const char *name, bool listed, const char *
     if (len > 0)
         buf_append_str(&walk->path, "/");
     buf_append_str(&walk->path, name);
+    if (walk->whole && file_is_reserved(walk->path.data)) {
+        walk->path.len = len;
+        walk->path.data[len] = '\0';
+        return;
+    }
     walk->over = !listed && !walk->fn(walk->path.data, &st, walk->arg);
     int fd = -1;
-    if (!walk->over && S_ISDIR(st.st_mode) && depth < DEPTH_MAX)
+    if (!walk->over && S_ISDIR(st.st_mode) && depth < (walk->shallow ? 0 : DEPTH_MAX))
         fd = walk_open_at(folder, name);
     if (fd >= 0)
         walk_folder(walk, fd, after, depth + 1);
@@ -199,10 +221,11 @@ walk_folder(struct walk *walk, int fd, const char *after, int depth)
 }
 
 int
-walk_files(const char *root, const char *path, const char *after, walk_fn fn, void *arg,
+walk_files(const char *root, const struct walk_query *query, walk_fn fn, void *arg,
            struct kg_error *err)
 {
-    struct walk walk = {.fn = fn, .arg = arg};
+    struct walk walk = {.fn = fn, .arg = arg, .shallow = query->shallow, .whole = query->whole};
+    const char *path = query->path, *after = query->after;
     int fd = walk_open_folder(root, path, err);
 
     if (fd < 0)

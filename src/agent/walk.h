@@ -18,7 +18,8 @@ enum walk_way {
     WALK_MAKE, // folders that are missing are made
 };
 
-// A descriptor of the folder `name` in `parent`; -1 with errno, also where it is a symbolic link.
+// A descriptor of the folder `name` in `parent`; -1 with errno, also where it is a symbolic link,
+// or one of the kernel's, such as /proc: those have no end.
 int walk_open_at(int parent, const char *name);
 // A descriptor of the folder `path` below `root`; "" is `root` itself.
 KG_MUST_CHECK int walk_open_folder(const char *root, const char *path, struct kg_error *err);
@@ -27,12 +28,18 @@ KG_MUST_CHECK int walk_open_folder(const char *root, const char *path, struct kg
 KG_MUST_CHECK int walk_open_parent(const char *root, const char *path, enum walk_way way,
                                    const char **ret_name, struct kg_error *err);
 
-// Visits what is below `path`, folders before what is in them, names in the order of their bytes,
-// from what comes after the path `after` (NULL: the first) on. Names of kernelgate's own, paths
-// that are too long and folders that are too deep are left out. A visitor that returns false ends
-// it.
+// What a walk visits.
+struct walk_query {
+    const char *path;  // the folder
+    const char *after; // begins with what comes after that path; NULL: with the first
+    bool shallow;      // only what is in the folder itself
+    bool whole;        // `root` is the sandbox's root: what file_is_reserved() is left out
+};
+// Visits what is below a folder, folders before what is in them, names in the order of their bytes.
+// Names of kernelgate's own, paths that are too long and folders that are too deep are left out. A
+// visitor that returns false ends it.
 typedef bool (*walk_fn)(const char *path, const struct stat *st, void *arg);
-KG_MUST_CHECK int walk_files(const char *root, const char *path, const char *after, walk_fn fn,
+KG_MUST_CHECK int walk_files(const char *root, const struct walk_query *query, walk_fn fn,
                              void *arg, struct kg_error *err);
 
 // "file", "dir", "symlink" or "other".

@@ -262,6 +262,12 @@ enum { FILE_PATH_MAX = 1024 };
 #define FILE_OWN_PREFIX ".kg-" // files of the agent and the gateway among a tenant's
 KG_MUST_CHECK int file_path_check(const char *path, bool is_new, struct kg_error *err);
 bool file_name_is_own(const char *name);
+// Checks a path of any of a sandbox's files: as file_path_check() has it or, for one outside the
+// working folder, the same behind a /; "/" alone is the root. What file_is_reserved() is refused.
+KG_MUST_CHECK int file_any_path_check(const char *path, bool is_new, struct kg_error *err);
+// Whether a path, seen from the root, without a / first, is not a file of the tenant's but the
+// kernel's (/proc, /sys) or the agent's (its door, its program).
+bool file_is_reserved(const char *path);
 // The MIME type for a file's name; application/octet-stream if unknown.
 const char *mime_of_path(const char *path);
 

@@ -59,3 +59,34 @@ file_path_check(const char *path, bool is_new, struct kg_error *err)
                             "the path of a new file must not contain control characters");
     return 0;
 }
+
+bool
+file_is_reserved(const char *path)
+{
+    static const char *const reserved[] = {"proc", "sys", "run/kg", "run/kg-agent"};
+
+    for (size_t i = 0; i < sizeof reserved / sizeof *reserved; i++) {
+        size_t len = strlen(reserved[i]);
+        if (strncmp(path, reserved[i], len) == 0 && (path[len] == '/' || !path[len]))
+            return true;
+    }
+    return false;
+}
+
+int
+file_any_path_check(const char *path, bool is_new, struct kg_error *err)
+{
+    if (*path != '/')
+        return file_path_check(path, is_new, err);
+    path++;
+    if (!*path)
+        return 0;
+    if (file_path_check(path, is_new, err) < 0)
+        return -1;
+    if (file_is_reserved(path))
+        return kg_error_set(err, KG_INVALID_PATH, 0,
+                            "/%.100s cannot be used: /proc and /sys are not files, and /run/kg and "
+                            "/run/kg-agent are kernelgate's own",
+                            path);
+    return 0;
+}

@@ -259,6 +259,15 @@ agent_output_parse(const char *data, size_t len, struct agent_output *ret, struc
     return sound ? 0 : kg_error_set(err, KG_INTERNAL, 0, "a command's output is malformed");
 }
 
+// -1 where there is none of at most `max`.
+static int64_t
+number_within(const json_t *object, const char *key, int64_t max)
+{
+    const json_t *number = json_object_get(object, key);
+    int64_t value = json_is_integer(number) ? json_integer_value(number) : -1;
+    return value >= 0 && value <= max ? value : -1;
+}
+
 int
 agent_entry_parse(const json_t *entry, struct agent_entry *ret, struct kg_error *err)
 {
@@ -267,8 +276,14 @@ agent_entry_parse(const json_t *entry, struct agent_entry *ret, struct kg_error 
     const json_t *size = json_object_get(entry, "size");
     const json_t *mtime_ms = json_object_get(entry, "mtime_ms");
 
-    *ret = (struct agent_entry){.size = json_integer_value(size),
-                                .mtime_ms = json_integer_value(mtime_ms)};
+    *ret = (struct agent_entry){
+        .size = json_integer_value(size),
+        .mtime_ms = json_integer_value(mtime_ms),
+        .mode = (int)number_within(entry, "mode", 07777),
+        .uid = number_within(entry, "uid", UINT32_MAX),
+        .gid = number_within(entry, "gid", UINT32_MAX),
+        .target = json_string_value(json_object_get(entry, "target")),
+    };
     for (size_t i = 0; type && i < KG_ARRAY_LEN(types); i++)
         if (strcmp(type, types[i]) == 0)
             ret->type = types[i];

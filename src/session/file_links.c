@@ -102,8 +102,8 @@ file_links_make(const struct file_links *links, const char *owner, const char *s
     KG_AUTO_BUF url = {0};
     sign(links, owner, session_id, sandbox ? sandbox : "", path, expires, signature);
     buf_printf(&url, FILE_LINKS_PATH "/%s/", session_id);
-    percent_append(&url, path, "/");
-    buf_append_str(&url, "?owner=");
+    percent_append(&url, path + (*path == '/'), "/");
+    buf_append_str(&url, *path == '/' ? "?root=/&owner=" : "?owner=");
     percent_append(&url, owner, "");
     buf_printf(&url, "&expires=%s&signature=%s", expires, signature);
     return buf_take(&url);

@@ -23,7 +23,8 @@ void file_links_derive(const struct file_links *links, const char *label, unsign
 // From now on a link ends with its session: the id of the session's sandbox is signed too, so a
 // later session of the same name does not honour it. `sessions` is borrowed.
 void file_links_set_sessions(struct file_links *links, struct sessions *sessions);
-// A path and query of the gateway, to be freed. The link is invalid if the session does not exist.
+// A path and query of the gateway, to be freed, for a path as session_files.h has it: one with a /
+// first becomes the query's root. The link is invalid if the session does not exist.
 char *file_links_make(const struct file_links *links, const char *owner, const char *session_id,
                       const char *path);
 // Whether these query values of a link (`owner` is one of them) are valid now for that file. False

@@ -14,6 +14,7 @@ struct session_file_op {
     char *path;
     void *arg;
     session_files_fn list_fn;
+    bool details; // of list_fn
     session_file_fn stat_fn;
     session_file_done_fn done_fn;
     session_entry_fn entry_fn;
@@ -46,6 +47,9 @@ struct session_file_op *file_op_start(struct session_file_op *op, const char *me
 KG_MUST_CHECK int file_parse(const struct session_file_op *op, const json_t *body,
                              struct session_file *ret, struct kg_error *err);
 
+// Adds {"mode", "permissions", "uid", "gid"} to an object, as far as they are known.
+struct agent_entry;
+void file_add_details(json_t *file, int mode, int64_t uid, int64_t gid);
 // The time, moved into the years 1970 to 9999, which every client can read.
 int64_t file_clip_mtime(int64_t mtime_ms);
 

@@ -14,7 +14,7 @@
 struct session_file_op *
 file_op_new(struct session *session, const char *path, bool is_new, void *arg, struct kg_error *err)
 {
-    if (path && file_path_check(path, is_new, err) < 0)
+    if (path && file_any_path_check(path, is_new, err) < 0)
         return NULL;
     if (session->state != SESSION_READY) {
         kg_error_set(err, KG_SESSION_BUSY, 0, "the session is still being created");
@@ -118,7 +118,7 @@ file_parse(const struct session_file_op *op, const json_t *body, struct session_
 
 // NULL if the entry is malformed.
 static json_t *
-convert_entry(const json_t *entry)
+convert_entry(const json_t *entry, bool details)
 {
     const char *path = json_string_value(json_object_get(entry, "path"));
     struct agent_entry parsed;
@@ -130,6 +130,8 @@ convert_entry(const json_t *entry)
                              (json_int_t)parsed.size, "mtime", mtime);
     if (strcmp(parsed.type, "file") == 0)
         json_object_set_new(file, "mime", json_string(mime_of_path(path)));
+    if (details)
+        file_add_details(file, parsed.mode, parsed.uid, parsed.gid);
     return file;
 }
 
@@ -139,6 +141,7 @@ on_list(const json_t *body, const struct kg_error *err, void *arg)
     struct session_file_op *op = arg;
     session_files_fn fn = op->list_fn;
     void *fn_arg = op->arg;
+    bool details = op->details;
     file_op_free(op);
     if (!body) {
         fn(NULL, err, fn_arg);
@@ -149,7 +152,7 @@ on_list(const json_t *body, const struct kg_error *err, void *arg)
     size_t i;
     json_t *entry;
     json_array_foreach(json_object_get(body, "files"), i, entry) {
-        json_t *file = convert_entry(entry);
+        json_t *file = convert_entry(entry, details);
         if (file)
             json_array_append_new(files, file);
     }
@@ -171,6 +174,12 @@ session_files_list(struct session *session, const struct session_files_query *qu
     json_auto_t *params =
         json_pack("{s:i, s:s, s:s*}", "limit", query->limit ? query->limit : SESSION_FILES_PAGE_MAX,
                   "path", whole ? "" : query->folder, "after", query->after);
+    // An older agent does not know these.
+    if (params && query->shallow)
+        json_object_set_new(params, "shallow", json_true());
+    if (params && query->details)
+        json_object_set_new(params, "details", json_true());
+    op->details = query->details;
     op->list_fn = fn;
     return file_op_start(op, "files.list", params, FILE_CALL_MS, on_list, err);
 }

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Files below a session's working folder, independent of what its kernels are doing.
+// Files of a session, independent of what its kernels are doing.
 //
-// Paths are relative to that folder, in UTF-8, with / between names; empty names, "." and ".." are
-// KG_INVALID_PATH, and so are control characters in the path of a new file. A call counts as
+// Paths are relative to the working folder, in UTF-8, with / between names; empty names, "." and
+// ".." are KG_INVALID_PATH, and so are control characters in the path of a new file. With a / first
+// they are paths of any file in the sandbox (file_any_path_check()), as far as its code may use it:
+// a face that wants less checks that itself. No symlink on the way is followed. A call counts as
 // activity while it is under way. Its last callback fires exactly once, and then the handle is
 // gone. A session that is still being created is KG_SESSION_BUSY, one that ends during the call
 // KG_SESSION_NOT_FOUND.
@@ -40,6 +42,8 @@ struct session_files_query {
     const char *folder;
     const char *after;
     int limit;
+    bool shallow; // only what is in the folder itself
+    bool details; // each has session_entry_describe()'s mode, permissions, uid and gid, too
 };
 typedef void (*session_files_fn)(const json_t *page, const struct kg_error *err, void *arg);
 KG_MUST_CHECK struct session_file_op *session_files_list(struct session *session,
@@ -129,6 +133,9 @@ struct session_entry {
     const char *type; // file, dir, symlink or other
     int64_t size;     // bytes; of files only
     int64_t mtime_ms;
+    int mode;           // permissions, 0 to 07777; -1: not known
+    int64_t uid, gid;   // in the sandbox; -1: not known
+    const char *target; // of a symlink, or NULL
 };
 // `entry` is NULL if `err` is set. KG_NOT_FOUND: there is nothing at the path that is looked at,
 // moved or copied. KG_INVALID_PATH: a symlink on the way, a missing folder on the way to a new
@@ -139,14 +146,29 @@ typedef void (*session_entry_fn)(const struct session_entry *entry, const struct
 KG_MUST_CHECK struct session_file_op *session_entry_stat(struct session *session, const char *path,
                                                          session_entry_fn fn, void *arg,
                                                          struct kg_error *err);
-// Makes a folder. KG_FILE_EXISTS: something else is there, or, with `is_new`, anything.
+// {"name", "path", "type", "size", "mode", "permissions" ("rw-r--r--"), "uid", "gid", "mtime",
+// "mime" of a file, "target" of a symlink}, as far as they are known; a new reference. `path` is
+// what the client calls it.
+json_t *session_entry_describe(const struct session_entry *entry, const char *path);
+enum {
+    SESSION_KEEP = 1,    // nothing may be at the new path: KG_FILE_EXISTS
+    SESSION_PARENTS = 2, // folders that are missing on the way are made
+};
+// Makes a folder. KG_FILE_EXISTS: something else is there, or, with SESSION_KEEP, anything.
 KG_MUST_CHECK struct session_file_op *session_folder_make(struct session *session, const char *path,
-                                                          bool is_new, session_entry_fn fn,
+                                                          unsigned flags, session_entry_fn fn,
                                                           void *arg, struct kg_error *err);
-// Gives what is at `from`, also a symlink, the path `to`, where nothing may be (KG_FILE_EXISTS).
+// Gives what is at `from`, also a symlink, the path `to`. Without SESSION_KEEP a file replaces a
+// file, and a folder an empty folder. To another file system it is copied, and then deleted.
 KG_MUST_CHECK struct session_file_op *session_entry_move(struct session *session, const char *from,
-                                                         const char *to, session_entry_fn fn,
-                                                         void *arg, struct kg_error *err);
+                                                         const char *to, unsigned flags,
+                                                         session_entry_fn fn, void *arg,
+                                                         struct kg_error *err);
+// Sets the permissions, 0 to SESSION_MODE_MAX, of a file or folder; not of a symlink.
+enum { SESSION_MODE_MAX = 0777 };
+KG_MUST_CHECK struct session_file_op *session_entry_chmod(struct session *session, const char *path,
+                                                          int mode, session_entry_fn fn, void *arg,
+                                                          struct kg_error *err);
 // Copies a file, or a folder with everything in it; symlinks in there are copied as such. It
 // appears when it is complete. It may take 30 s; a cancelled one leaves nothing.
 struct session_copy {

@@ -6,6 +6,7 @@
 #include <signal.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -70,6 +71,7 @@ static const struct method methods[] = {
     {"files.append", files_append_call, true},
     {"files.delete", files_delete_call, false},
     {"files.stat", files_stat_call, false},
+    {"files.chmod", files_chmod_call, false},
     {"files.unused", files_unused_call, false},
     {"files.mkdir", files_mkdir_call, false},
     {"files.move", files_move_call, false},
@@ -153,7 +155,10 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         return 0;
     char *made = mkdtemp(dir);
     assert(made);
-    struct agent agent = {.loop = loop_new(), .settings = {.data_dir = dir}};
+    KG_AUTO_FREE char *data_dir = kg_asprintf("%s/data", dir);
+    if (mkdir(data_dir, 0700) != 0)
+        abort();
+    struct agent agent = {.loop = loop_new(), .settings = {.data_dir = data_dir, .root_dir = dir}};
     struct loop_timer *tick = loop_timer_new(agent.loop, on_tick, agent.loop);
     log_setup(LOG_LEVEL_ERROR, LOG_FORMAT_CONSOLE);
     agent.children = children_new(agent.loop);
@@ -161,7 +166,7 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         .loop = agent.loop, .children = agent.children, .cgroup_root = dir};
     agent.commands = commands_new(&commands);
     agent.events = events_new();
-    agent.changes = changes_new(dir);
+    agent.changes = changes_new(data_dir);
     agent.server = server_new(agent.loop, methods, &agent);
     feed(&agent, tick, (const char *)data + 1, size - 1, SMALLEST_PART + 8 * (size_t)data[0]);
     end_commands(&agent);

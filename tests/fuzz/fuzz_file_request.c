@@ -24,6 +24,12 @@ check_path(const char *path)
     assert(!strstr(framed, "//") && !strstr(framed, "/./") && !strstr(framed, "/../"));
     assert(!strstr(framed, "/" FILE_OWN_PREFIX) && !strpbrk(path, "\n\r\t\x7f"));
     assert(file_path_check(path, false, &err) == 0);
+    assert(file_any_path_check(path, true, &err) == 0);
+    KG_AUTO_FREE char *whole = kg_asprintf("/%s", path);
+    bool is_reserved = strncmp(framed, "/proc/", 6) == 0 || strncmp(framed, "/sys/", 5) == 0 ||
+                       strncmp(framed, "/run/kg/", 8) == 0 ||
+                       strncmp(framed, "/run/kg-agent/", 14) == 0;
+    assert((file_any_path_check(whole, true, &err) == 0) == !is_reserved);
 }
 
 static void

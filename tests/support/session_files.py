@@ -19,15 +19,21 @@ class Files:
     def put(self, path, content, **params):
         return self.client.put(self.url(path), content=content, params=params)
 
-    def get(self, path, **headers):
+    def get(self, path, root=None, **headers):
         names = {name.replace("_", "-"): value for name, value in headers.items()}
-        return self.client.get(self.url(path), headers=names)
+        params = {"root": root} if root else None
+        return self.client.get(self.url(path), headers=names, params=params)
 
     def head(self, path):
         return self.client.head(self.url(path))
 
-    def delete(self, path):
-        return self.client.delete(self.url(path))
+    def delete(self, path, **params):
+        return self.client.delete(self.url(path), params=params)
+
+    def act(self, path, action, root=None, **fields):
+        params = {"root": root} if root else None
+        body = {"action": action, **fields}
+        return self.client.post(self.url(path), json=body, params=params)
 
     def page(self, **params):
         response = self.client.get(self.base, params=params)

@@ -89,10 +89,10 @@ move_code(const struct agent_place *place, const char *from, const char *to, uns
 {
     struct kg_error err = {0};
     struct stat st;
-    bool created;
+    bool created, elsewhere;
 
-    int result = file_move(place->data, from, to, flags, &st, &created, &err);
-    assert_true((result == 0) == (err.code == KG_OK));
+    int result = file_move(place->data, from, to, flags, &st, &created, &elsewhere, &err);
+    assert_true((result == 0) == (err.code == KG_OK) && !elsewhere);
     return err.code;
 }
 
@@ -206,7 +206,7 @@ test_entries_move_replaces(void **state)
     struct agent_place place;
     struct kg_error err = {0};
     struct stat st;
-    bool created;
+    bool created, elsewhere;
     (void)state;
 
     make_tree(&place);
@@ -217,7 +217,8 @@ test_entries_move_replaces(void **state)
     assert_int_equal(move_code(&place, "folder", "link", FILE_KEEP), KG_FILE_EXISTS);
     assert_int_equal(move_code(&place, "new", "folder", 0), KG_INVALID_PATH);
     assert_int_equal(move_code(&place, "folder", "new", 0), KG_INVALID_PATH);
-    assert_int_equal(file_move(place.data, "new", "folder/file", 0, &st, &created, &err), 0);
+    assert_int_equal(
+        file_move(place.data, "new", "folder/file", 0, &st, &created, &elsewhere, &err), 0);
     assert_false(created);
     assert_text(&place, "folder/file", "new");
     // A link is replaced, and what it leads to is not.
@@ -228,7 +229,8 @@ test_entries_move_replaces(void **state)
     // A folder replaces an empty one.
     assert_int_equal(make_code(&place, "empty", 0, true), KG_OK);
     assert_int_equal(move_code(&place, "empty", "folder", 0), KG_INVALID_PATH);
-    assert_int_equal(file_move(place.data, "folder", "empty", 0, &st, &created, &err), 0);
+    assert_int_equal(file_move(place.data, "folder", "empty", 0, &st, &created, &elsewhere, &err),
+                     0);
     assert_false(created);
     assert_text(&place, "empty/file", "new");
     agent_place_remove(&place);

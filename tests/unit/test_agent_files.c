@@ -18,6 +18,7 @@
 #include "loop.h"
 #include "test_agent.h"
 #include "virtual_clock.h"
+#include "walk.h"
 
 // ---- A folder to work in --------------------------------------------------------------------
 
@@ -66,6 +67,13 @@ open_code(const struct agent_place *place, const char *path)
 
 // ---- Listing --------------------------------------------------------------------------------
 
+static json_t *
+list(const char *root, const char *path, const char *after, int limit, struct kg_error *err)
+{
+    const struct walk_query query = {.path = path, .after = after};
+    return files_list(root, &query, limit, false, err);
+}
+
 void
 test_files_pages(void **state)
 {
@@ -85,7 +93,7 @@ test_files_pages(void **state)
         KG_AUTO_FREE char *after = NULL;
         size_t seen = 0;
         do {
-            json_auto_t *page = files_list(place.data, "", after, limit, &err);
+            json_auto_t *page = list(place.data, "", after, limit, &err);
             assert_non_null(page);
             assert_in_range(count(page), 1, limit);
             for (size_t i = 0; i < count(page); i++)
@@ -96,12 +104,12 @@ test_files_pages(void **state)
         } while (after);
         assert_int_equal(seen, KG_ARRAY_LEN(names));
     }
-    json_auto_t *sub = files_list(place.data, "a/b", NULL, 10, &err);
+    json_auto_t *sub = list(place.data, "a/b", NULL, 10, &err);
     assert_string_equal(path_at(sub, 0), "a/b/c");
-    json_auto_t *rest = files_list(place.data, "a", "a/0", 10, &err);
+    json_auto_t *rest = list(place.data, "a", "a/0", 10, &err);
     assert_string_equal(path_at(rest, 0), "a/b");
     // What was there at the last page may be gone.
-    json_auto_t *gone = files_list(place.data, "", "a/aa/x", 10, &err);
+    json_auto_t *gone = list(place.data, "", "a/aa/x", 10, &err);
     assert_string_equal(path_at(gone, 0), "a/b");
     agent_place_remove(&place);
 }
@@ -117,12 +125,12 @@ test_files_list_refuses(void **state)
     KG_AUTO_FREE char *link = inside(&place, "out");
     assert_int_equal(symlink(place.tmp, link), 0);
     write_text(&place, "file", "");
-    assert_null(files_list(place.data, "out", NULL, 10, &err));
+    assert_null(list(place.data, "out", NULL, 10, &err));
     assert_int_equal(err.code, KG_INVALID_PATH);
-    assert_null(files_list(place.data, "file", NULL, 10, &err));
-    assert_null(files_list(place.data, "sub/../..", NULL, 10, &err));
+    assert_null(list(place.data, "file", NULL, 10, &err));
+    assert_null(list(place.data, "sub/../..", NULL, 10, &err));
     assert_int_equal(err.code, KG_INVALID_PATH);
-    assert_null(files_list(place.data, "missing", NULL, 10, &err));
+    assert_null(list(place.data, "missing", NULL, 10, &err));
     assert_int_equal(err.code, KG_NOT_FOUND);
     agent_place_remove(&place);
 }
@@ -168,7 +176,7 @@ test_files_write(void **state)
     assert_non_null(first);
     assert_non_null(second);
     assert_int_equal(file_write_add(first, "first", 5, &err), 0);
-    json_auto_t *before = files_list(place.data, "a", NULL, 10, &err);
+    json_auto_t *before = list(place.data, "a", NULL, 10, &err);
     assert_int_equal(count(before), 0);
     assert_int_equal(file_write_commit(first, &st, &created, &err), 0);
     assert_true(created);

@@ -418,6 +418,26 @@ test_paths(void **state)
 }
 
 static void
+test_paths_anywhere(void **state)
+{
+    (void)state;
+    static const char *const good[] = {"a/b",        "/",        "/a",     "/tmp/x",
+                                       "/proceed/1", "/run/kgx", "proc/x", "/mnt/data/proc/x"};
+    static const char *const bad[] = {
+        "",          "//",    "//a",          "/a/",  "/../a",   "/a/./b",       "/.kg-x",
+        "/tmp/.kg-", "/proc", "/proc/1/fd",   "/sys", "/run/kg", "/run/kg/door", "/sys/x",
+        "/a\nb",     "../a",  "/run/kg-agent"};
+    struct kg_error err = {0};
+    for (size_t i = 0; i < KG_ARRAY_LEN(good); i++)
+        assert_int_equal(file_any_path_check(good[i], true, &err), 0);
+    for (size_t i = 0; i < KG_ARRAY_LEN(bad); i++) {
+        err = (struct kg_error){0};
+        assert_int_equal(file_any_path_check(bad[i], true, &err), -1);
+        assert_int_equal(err.code, KG_INVALID_PATH);
+    }
+}
+
+static void
 assert_member(const char *text, const char *name, const char *expected)
 {
     size_t len = 99;
@@ -705,6 +725,7 @@ main(void)
         cmocka_unit_test(test_buf_grows_and_consumes),
         cmocka_unit_test(test_files),
         cmocka_unit_test(test_paths),
+        cmocka_unit_test(test_paths_anywhere),
         cmocka_unit_test(test_mime_types),
         cmocka_unit_test(test_members_of_json_text),
         cmocka_unit_test(test_weight_of_json_text),

@@ -25,6 +25,42 @@ api_find_session(struct http_request *request, const struct api_context *context
     return session;
 }
 
+char *
+api_file_path(const struct http_request *request, const char *path, enum api_path_kind kind,
+              struct kg_error *err)
+{
+    const char *root = http_request_query(request, "root");
+    bool is_whole = root && strcmp(root, "/") == 0;
+    bool is_new = kind == API_PATH_NEW;
+    if (root && !is_whole && strcmp(root, "/mnt/data") != 0) {
+        (void)kg_error_set(err, KG_INVALID, 0, "root must be /mnt/data or /");
+        return NULL;
+    }
+    if (kind == API_PATH_FOLDER && (!path || !*path))
+        return kg_strdup(is_whole ? "/" : "");
+    if (file_path_check(path, is_new, err) < 0)
+        return NULL;
+    KG_AUTO_FREE char *ret = kg_asprintf("%s%s", is_whole ? "/" : "", path);
+    return file_any_path_check(ret, is_new, err) == 0 ? KG_STEAL(ret) : NULL;
+}
+
+const char *
+api_client_path(const char *path)
+{
+    return path + (*path == '/');
+}
+
+int
+api_query_flag(const struct http_request *request, const char *name, bool fallback, bool *ret,
+               struct kg_error *err)
+{
+    const char *text = http_request_query(request, name);
+    *ret = text ? strcmp(text, "1") == 0 : fallback;
+    if (text && !*ret && strcmp(text, "0") != 0)
+        return kg_error_set(err, KG_INVALID, 0, "%s must be 0 or 1", name);
+    return 0;
+}
+
 void
 reply_envelope(struct http_request *request, json_t *data)
 {

@@ -86,6 +86,16 @@ KG_MUST_CHECK int signal_body_parse(const json_t *root, const char **ret, struct
 KG_MUST_CHECK int port_body_parse(const json_t *root, bool *ret_has_public, bool *ret_public,
                                   struct kg_error *err);
 
+// The body of POST sessions/{id}/files/{path}; `to` is borrowed.
+struct file_action_body {
+    enum file_action { FILE_MKDIR, FILE_MOVE, FILE_COPY, FILE_CHMOD } action;
+    const char *to; // of FILE_MOVE, FILE_COPY: as the client calls it
+    bool overwrite; // of these
+    int mode;       // of FILE_CHMOD
+};
+KG_MUST_CHECK int file_action_body_parse(const json_t *root, struct file_action_body *ret,
+                                         struct kg_error *err);
+
 // The bodies of POST keys, POST users and PATCH users/{id}. `ret` borrows from the JSON, and points
 // into itself.
 struct account_body {
@@ -165,6 +175,16 @@ extern const struct sandbox_command_events command_stream_events;
 // The command that was started or joined with them; the stream cancels it when the client leaves.
 void command_stream_take(struct command_stream *stream, struct session_command *command);
 
+// ---- Files (files.c) -------------------------------------------------------------------------
+
+// Answers with what is at the path, which is as session_files.h takes it.
+void file_show_start(struct http_request *request, struct api_context *context,
+                     struct session *session, const char *path);
+// A file that was written, as an answer describes it.
+struct session_file;
+json_t *file_written_describe(const struct http_request *request, const struct api_context *context,
+                              const char *session_id, const struct session_file *file);
+
 // ---- Terminals (terminal.c) ------------------------------------------------------------------
 
 // How their clients speak: bytes, and {"resize": [cols, rows]}.
@@ -206,6 +226,17 @@ struct api_recording *api_recording_new(struct http_request *request, struct api
                                                       struct session *session));
 // A session_recorded_fn: replies with the error, or by `reply`.
 void api_on_recorded(const struct kg_error *err, void *arg);
+
+// A path of the client's as session_files.h takes it, to be freed: below the working folder or,
+// with root=/ in the query, with a / first. A folder's may be empty or NULL.
+enum api_path_kind { API_PATH_FILE, API_PATH_NEW, API_PATH_FOLDER };
+KG_MUST_CHECK char *api_file_path(const struct http_request *request, const char *path,
+                                  enum api_path_kind kind, struct kg_error *err);
+// As the client calls it, borrowed.
+const char *api_client_path(const char *path);
+// A query that is 0 or 1.
+KG_MUST_CHECK int api_query_flag(const struct http_request *request, const char *name,
+                                 bool fallback, bool *ret, struct kg_error *err);
 
 // "SIGTERM", or the number of a signal without a name.
 json_t *api_signal_name(int signum);

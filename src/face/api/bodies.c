@@ -8,6 +8,7 @@
 #include "api_priv.h"
 #include "sandbox.h"
 #include "session.h"
+#include "session_files.h"
 #include "session_packages.h"
 #include "session_tokens.h"
 
@@ -449,6 +450,57 @@ signal_body_parse(const json_t *root, const char **ret, struct kg_error *err)
         return kg_error_set(err, KG_INVALID, 0, "signal is missing: \"INT\", say");
     if (strncmp(*ret, "SIG", 3) == 0)
         *ret += 3;
+    return 0;
+}
+
+// A number, as an entry's `mode` has it, or text in octal.
+static int
+take_mode(const json_t *root, int *ret, struct kg_error *err)
+{
+    const json_t *value = member(root, "mode");
+    const char *text = json_string_value(value);
+    json_int_t mode = json_is_integer(value) ? json_integer_value(value) : -1;
+    if (text && strlen(text) >= 3 && strlen(text) <= 4 && strspn(text, "01234567") == strlen(text))
+        mode = strtol(text, NULL, 8);
+    if (mode < 0 || mode > SESSION_MODE_MAX)
+        return kg_error_set(err, KG_INVALID, 0,
+                            "mode must be octal digits, \"644\" say, at most \"777\", or that "
+                            "number");
+    *ret = (int)mode;
+    return 0;
+}
+
+int
+file_action_body_parse(const json_t *root, struct file_action_body *ret, struct kg_error *err)
+{
+    static const struct {
+        const char *name;
+        const char *fields[4];
+    } actions[] = {
+        [FILE_MKDIR] = {"mkdir", {"action"}},
+        [FILE_MOVE] = {"move", {"action", "to", "overwrite"}},
+        [FILE_COPY] = {"copy", {"action", "to", "overwrite"}},
+        [FILE_CHMOD] = {"chmod", {"action", "mode"}},
+    };
+    static const char *const names[] = {"action", "to", "overwrite", "mode", NULL};
+    const char *action;
+    size_t i = 0;
+    *ret = (struct file_action_body){0};
+    if (check_names(root, names, err) < 0 || take_string(root, "action", &action, err) < 0)
+        return -1;
+    while (i < KG_ARRAY_LEN(actions) && (!action || strcmp(actions[i].name, action) != 0))
+        i++;
+    if (i == KG_ARRAY_LEN(actions))
+        return kg_error_set(err, KG_INVALID, 0, "action must be mkdir, move, copy or chmod");
+    ret->action = (enum file_action)i;
+    if (check_names(root, actions[i].fields, err) < 0 ||
+        take_string(root, "to", &ret->to, err) < 0 ||
+        take_flag(root, "overwrite", &ret->overwrite, err) < 0)
+        return -1;
+    if (ret->action == FILE_CHMOD)
+        return take_mode(root, &ret->mode, err);
+    if (ret->action != FILE_MKDIR && !ret->to)
+        return kg_error_set(err, KG_INVALID, 0, "to is missing: the new path");
     return 0;
 }
 

@@ -200,7 +200,7 @@ wanted_range(struct http_request *request)
 
 static void
 file_download_start(struct http_request *request, struct api_context *context,
-                    struct session *session)
+                    struct session *session, const char *path)
 {
     static const struct session_file_events events = {
         .on_head = download_on_head, .on_data = download_on_data, .on_end = download_on_end};
@@ -218,8 +218,7 @@ file_download_start(struct http_request *request, struct api_context *context,
         .arg = download,
     });
     http_request_own(request, download, download_free);
-    download->op = session_file_get(session, http_request_param(request, "path"), &range, &events,
-                                    download, &err);
+    download->op = session_file_get(session, path, &range, &events, download, &err);
     if (!download->op)
         http_reply_error(request, &err);
 }
@@ -230,13 +229,27 @@ void
 handle_file_get(struct http_request *request, void *arg)
 {
     struct session *session = api_find_session(request, arg);
-    if (session)
-        file_download_start(request, arg, session);
+    if (!session)
+        return;
+    struct kg_error err = {0};
+    bool is_stat;
+    int result = api_query_flag(request, "stat", false, &is_stat, &err);
+    enum api_path_kind kind = is_stat ? API_PATH_FOLDER : API_PATH_FILE;
+    KG_AUTO_FREE char *path =
+        result == 0 ? api_file_path(request, http_request_param(request, "path"), kind, &err)
+                    : NULL;
+    if (!path)
+        http_reply_error(request, &err);
+    else if (is_stat)
+        file_show_start(request, arg, session, path);
+    else
+        file_download_start(request, arg, session, path);
 }
 
 // The owner that a link names, if its signature is valid.
 static const char *
-linked_owner(struct http_request *request, const struct api_context *context)
+linked_owner(const struct http_request *request, const struct api_context *context,
+             const char *path)
 {
     const char *owner = http_request_query(request, "owner");
     const char *expires = http_request_query(request, "expires");
@@ -244,7 +257,7 @@ linked_owner(struct http_request *request, const struct api_context *context)
     if (!owner || !expires || !signature)
         return NULL;
     bool good = file_links_check(context->face->links, owner, http_request_param(request, "id"),
-                                 http_request_param(request, "path"), expires, signature);
+                                 path, expires, signature);
     return good ? owner : NULL;
 }
 
@@ -253,8 +266,11 @@ handle_file_link(struct http_request *request, void *arg)
 {
     struct api_context *context = arg;
     struct kg_error err = {0};
+    // A path that is not valid was not signed.
+    KG_AUTO_FREE char *path =
+        api_file_path(request, http_request_param(request, "path"), API_PATH_FILE, &err);
     // The owner's API key works as well.
-    const char *owner = linked_owner(request, context);
+    const char *owner = path ? linked_owner(request, context, path) : NULL;
     if (!owner)
         owner = http_request_owner(request);
     struct session *session = NULL;
@@ -264,8 +280,8 @@ handle_file_link(struct http_request *request, void *arg)
     else if (http_server_admit(http_request_server(request), owner, &err) == 0)
         session =
             sessions_find(context->face->sessions, owner, http_request_param(request, "id"), &err);
-    if (session)
-        file_download_start(request, context, session);
+    if (session && path)
+        file_download_start(request, context, session, path);
     else
         http_reply_error(request, &err);
 }

@@ -68,6 +68,8 @@
           HTTP_KEY_IN_QUERY | HTTP_SCOPE_FILES_READ, session_in_path)                              \
     ROUTE(PUT, "/api/v1/sessions/{id}/files/{path...}", handle_file_put,                           \
           HTTP_LARGE_BODY | HTTP_STREAMED_BODY | HTTP_SCOPE_FILES, session_in_path)                \
+    ROUTE(POST, "/api/v1/sessions/{id}/files/{path...}", handle_file_action,                       \
+          HTTP_JSON_BODY | HTTP_SCOPE_FILES, session_in_path)                                      \
     ROUTE(DELETE, "/api/v1/sessions/{id}/files/{path...}", handle_file_delete,                     \
           HTTP_SCOPE_FILES, session_in_path)                                                       \
     ROUTE(GET, FILE_LINKS_ROUTE, handle_file_link,                                                 \

@@ -51,7 +51,7 @@ contents_make_folder(struct contents_call *call)
         return;
     call->status = 201;
     call->with_location = true;
-    contents_wait_op(call, session_folder_make(session, call->file, false, on_folder, call, &err),
+    contents_wait_op(call, session_folder_make(session, call->file, 0, on_folder, call, &err),
                      &err);
 }
 
@@ -92,7 +92,9 @@ contents_rename(struct contents_call *call)
     call->from = kg_strdup(call->file);
     contents_call_set_path(call, path);
     contents_wait_op(
-        call, session_entry_move(session, call->from, call->file, on_moved, call, &err), &err);
+        call,
+        session_entry_move(session, call->from, call->file, SESSION_KEEP, on_moved, call, &err),
+        &err);
 }
 
 static void

@@ -576,8 +576,9 @@ contents_list_checkpoints(struct contents_call *call)
 {
     struct kg_error err = {0};
     struct session *session = contents_session(call, &err);
+    bool sound = session && file_path_check(call->checkpoint, false, &err) == 0;
     struct session_file_op *op =
-        session ? session_file_stat(session, call->checkpoint, on_checkpoint_of_list, call, &err)
-                : NULL;
+        sound ? session_file_stat(session, call->checkpoint, on_checkpoint_of_list, call, &err)
+              : NULL;
     contents_wait_op(call, op, &err);
 }

@@ -65,7 +65,7 @@ make(struct contents_call *call, struct session *session, struct kg_error *err)
     if (call->from)
         return session_entry_copy(session, &copy, on_entry, call, err);
     if (untitled->type == CONTENTS_DIRECTORY)
-        return session_folder_make(session, untitled->file, true, on_entry, call, err);
+        return session_folder_make(session, untitled->file, SESSION_KEEP, on_entry, call, err);
     return session_file_put(session, untitled->file, &source, true, on_file, call, err);
 }
 

@@ -34,7 +34,8 @@ path_in_session(const char *path, const char **ret, struct kg_error *err)
         *ret += 2;
     if (strcmp(*ret, ".") == 0)
         *ret += 1;
-    return 0;
+    // session_files.h would take it for one that is not below the folder.
+    return **ret == '/' ? file_path_check(*ret, false, err) : 0;
 }
 
 void

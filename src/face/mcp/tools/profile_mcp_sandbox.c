@@ -397,8 +397,7 @@ sandbox_path(const char *path, const char **ret, struct kg_error *err)
     size_t len = strlen(results_folder);
     if (strncmp(path, results_folder, len) != 0 || (path[len] && path[len] != '/'))
         return path_in_session(path, ret, err);
-    *ret = path + len + (path[len] == '/');
-    return 0;
+    return path_in_session(path + len + (path[len] == '/'), ret, err);
 }
 
 static int

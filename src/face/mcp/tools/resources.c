@@ -137,7 +137,7 @@ read_file_of(struct job *job, const char *session_id, const char *path)
     struct kg_error err = {0};
     struct session *session = sessions_find(job->tools->settings.face->sessions,
                                             mcp_call_owner(job->call), session_id, &err);
-    if (session)
+    if (session && file_path_check(path, false, &err) == 0)
         job->work = session_file_read(session, path, MAX_READ_BYTES, resource_on_read, job, &err);
     job->cancel_work = cancel_file_work;
     if (!job->work)
