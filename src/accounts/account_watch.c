@@ -36,9 +36,10 @@ concerns(const struct account_watch *watch, uint32_t mask, const char *name)
 }
 
 static void
-watch_on_event(int wd, uint32_t mask, const char *name, void *arg)
+watch_on_event(int wd, uint32_t mask, uint32_t cookie, const char *name, void *arg)
 {
     (void)wd;
+    (void)cookie;
     struct account_watch *watch = arg;
     watch->changed |= concerns(watch, mask, name);
 }

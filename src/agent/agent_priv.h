@@ -33,7 +33,8 @@ struct agent {
     struct proxy *proxy;       // of the way out; or NULL
     struct tenant *tenant;     // or NULL
     struct changes *changes;
-    int n_copies; // files.copy calls under way
+    int n_copies;  // files.copy calls under way
+    int n_watches; // files.watch calls
     struct server *server;
 };
 
@@ -93,3 +94,5 @@ void files_unused_call(struct request *request, void *arg);
 void files_mkdir_call(struct request *request, void *arg);
 void files_move_call(struct request *request, void *arg);
 void files_copy_call(struct request *request, void *arg);
+// Watching (watch_calls.c).
+void files_watch_call(struct request *request, void *arg);

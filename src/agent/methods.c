@@ -428,6 +428,7 @@ const struct method agent_methods[] = {
     {"files.mkdir", files_mkdir_call, false},
     {"files.move", files_move_call, false},
     {"files.copy", files_copy_call, false},
+    {"files.watch", files_watch_call, false},
     {"files.describe", files_describe_call, false},
     {"files.read", files_read_call, false},
     {"files.write", files_write_call, true},

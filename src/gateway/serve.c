@@ -25,6 +25,7 @@
 #include "provisioner_replicas.h"
 #include "replicas.h"
 #include "session_tokens.h"
+#include "session_watch.h"
 #include "split.h"
 #include "terminals.h"
 
@@ -477,6 +478,7 @@ on_terminate(int signum, void *arg)
     log_info("draining", LOG_INT("signal", signum),
              LOG_INT("sessions", (int64_t)sessions_count(gateway->core.sessions)));
     http_server_drain(gateway->server);
+    sessions_drain_watches(gateway->core.sessions); // or the drain would wait for their clients
     mcp_drain(mcp_face_mcp(gateway->mcp));
     api_drain(&gateway->api);
     core_retire(&gateway->core);

@@ -171,8 +171,9 @@ concerns(const struct loop_file_watch *watch, int wd, uint32_t mask, const char 
 }
 
 static void
-watch_on_event(int wd, uint32_t mask, const char *name, void *arg)
+watch_on_event(int wd, uint32_t mask, uint32_t cookie, const char *name, void *arg)
 {
+    (void)cookie;
     struct loop_file_watch *watch = arg;
     watch->changed |= concerns(watch, wd, mask, name);
 }

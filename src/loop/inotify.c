@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Changes of files and folders, by inotify(7).
 #include <errno.h>
+#include <limits.h>
 #include <sys/inotify.h>
 #include <unistd.h>
 
@@ -14,17 +15,28 @@ struct loop_inotify {
     void *arg;
 };
 
-void
-loop_inotify_take(struct loop_inotify *watch)
+enum { READS_OF_A_TURN = 16 };
+
+static void
+inotify_read(struct loop_inotify *watch, int reads)
 {
     _Alignas(struct inotify_event) char bytes[4096];
-    for (ssize_t n; watch->fd >= 0 && (n = read(watch->fd, bytes, sizeof bytes)) > 0;) {
+    ssize_t n;
+    for (int i = 0; watch->fd >= 0 && i < reads && (n = read(watch->fd, bytes, sizeof bytes)) > 0;
+         i++) {
         for (ssize_t at = 0; at < n;) {
             const struct inotify_event *event = (const void *)(bytes + at);
-            watch->on_event(event->wd, event->mask, event->len > 0 ? event->name : "", watch->arg);
+            watch->on_event(event->wd, event->mask, event->cookie,
+                            event->len > 0 ? event->name : "", watch->arg);
             at += (ssize_t)(sizeof *event + event->len);
         }
     }
+}
+
+void
+loop_inotify_take(struct loop_inotify *watch)
+{
+    inotify_read(watch, INT_MAX);
 }
 
 static void
@@ -33,7 +45,7 @@ inotify_on_readable(int fd, int events, void *arg)
     (void)fd;
     (void)events;
     struct loop_inotify *watch = arg;
-    loop_inotify_take(watch);
+    inotify_read(watch, READS_OF_A_TURN);
     watch->on_events(watch->arg);
 }
 
@@ -59,6 +71,18 @@ loop_inotify_add(struct loop_inotify *watch, const char *path, uint32_t mask)
         return inotify_add_watch(watch->fd, path, mask);
     errno = EMFILE;
     return -1;
+}
+
+void
+loop_inotify_remove(struct loop_inotify *watch, int wd)
+{
+    (void)inotify_rm_watch(watch->fd, wd);
+}
+
+void
+loop_inotify_pause(struct loop_inotify *watch, bool paused)
+{
+    loop_fd_set(watch->readable, paused ? 0 : LOOP_READ);
 }
 
 void

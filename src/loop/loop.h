@@ -65,16 +65,22 @@ KG_DEFINE_AUTO(loop_fd, loop_fd_free)
 // writer's call returns.
 struct loop_inotify;
 // `name` is that of an entry of a watched folder; "": what is watched has changed itself, or events
-// were lost. It must not free the watch.
-typedef void (*loop_inotify_fn)(int wd, uint32_t mask, const char *name, void *arg);
-// `on_events` fires after `on_event` was called for all events that had come; it may free the
-// watch. Without a descriptor from the system nothing is watched, and loop_inotify_add() fails.
+// were lost. `cookie` joins the two events of a rename. It must not free the watch.
+typedef void (*loop_inotify_fn)(int wd, uint32_t mask, uint32_t cookie, const char *name,
+                                void *arg);
+// `on_events` fires after `on_event` was called for the events that had come, up to 64 KiB of them
+// in one turn of the loop; it may free the watch. Without a descriptor from the system nothing is
+// watched, and loop_inotify_add() fails.
 struct loop_inotify *loop_inotify_new(struct loop *loop, loop_inotify_fn on_event,
                                       loop_fn on_events, void *arg);
 // The watch descriptor of a path; -1, with errno: it is not watched.
 int loop_inotify_add(struct loop_inotify *watch, const char *path, uint32_t mask);
 // Calls `on_event` for what has happened until now, without waiting for the loop's next turn.
 void loop_inotify_take(struct loop_inotify *watch);
+// Not that of a descriptor that an IN_IGNORED event has named.
+void loop_inotify_remove(struct loop_inotify *watch, int wd);
+// While paused, events wait in the system, which drops them beyond its bound (IN_Q_OVERFLOW).
+void loop_inotify_pause(struct loop_inotify *watch, bool paused);
 void loop_inotify_free(struct loop_inotify *watch);
 KG_DEFINE_AUTO(loop_inotify, loop_inotify_free)
 

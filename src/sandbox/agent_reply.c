@@ -302,3 +302,46 @@ agent_number_parse(const json_t *result, struct kg_error *err)
         return (int)value;
     return kg_error_set(err, KG_INTERNAL, 0, "the agent's answer about names is malformed");
 }
+
+int
+agent_watch_start_parse(const json_t *head, struct kg_error *err)
+{
+    enum { MAX = 1 << 20 }; // more than an agent watches
+    int64_t folders = number_within(head, "folders", MAX);
+
+    if (folders >= 0)
+        return (int)folders;
+    return kg_error_set(err, KG_INTERNAL, 0, "the agent's answer about a watch is malformed");
+}
+
+// A member that is a path, or NULL.
+static const char *
+path_of(const json_t *object, const char *key)
+{
+    const char *path = json_string_value(json_object_get(object, key));
+    return path && file_path_check(path, false, NULL) == 0 ? path : NULL;
+}
+
+json_t *
+agent_watch_event_parse(const char *text, size_t len, struct agent_watch_event *ret,
+                        struct kg_error *err)
+{
+    static const char *const events[] = {"overflow", "rename", "create",
+                                         "write",    "remove", "chmod"};
+    json_auto_t *event = len <= AGENT_WATCH_LINE_MAX ? agent_object_parse(text, len, err) : NULL;
+    const char *name = json_string_value(json_object_get(event, "event"));
+    size_t i = 0;
+
+    while (i < KG_ARRAY_LEN(events) && (!name || strcmp(events[i], name) != 0))
+        i++;
+    *ret = (struct agent_watch_event){.is_folder = json_is_true(json_object_get(event, "folder"))};
+    if (i < KG_ARRAY_LEN(events)) {
+        ret->event = events[i];
+        ret->path = i > 0 ? path_of(event, "path") : NULL;
+        ret->from = i == 1 ? path_of(event, "from") : NULL;
+        if ((i == 0 || ret->path) && (i != 1 || ret->from))
+            return KG_STEAL(event);
+    }
+    (void)kg_error_set(err, KG_INTERNAL, 0, "an agent's report of a watch is malformed");
+    return NULL;
+}

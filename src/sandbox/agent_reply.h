@@ -77,6 +77,19 @@ struct agent_entry {
 };
 KG_MUST_CHECK int agent_entry_parse(const json_t *entry, struct agent_entry *ret,
                                     struct kg_error *err);
+// How many folders files.watch watches, or -1.
+KG_MUST_CHECK int agent_watch_start_parse(const json_t *head, struct kg_error *err);
+struct agent_watch_event {
+    const char *event; // "create", "write", "remove", "rename", "chmod", "overflow": a constant
+    const char *path;  // file_path_check(), relative to the folder; NULL of "overflow"
+    const char *from;  // the same, of "rename" only; else NULL
+    bool is_folder;
+};
+// One line of what it reports; `ret` borrows from the object that is returned, a reference. NULL:
+// it is malformed.
+enum { AGENT_WATCH_LINE_MAX = 16 * 1024 };
+KG_MUST_CHECK json_t *agent_watch_event_parse(const char *text, size_t len,
+                                              struct agent_watch_event *ret, struct kg_error *err);
 // The result of files.unused: 0 to AGENT_NUMBER_MAX, or -1.
 enum { AGENT_NUMBER_MAX = 9999 };
 KG_MUST_CHECK int agent_number_parse(const json_t *result, struct kg_error *err);

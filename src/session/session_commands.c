@@ -8,8 +8,6 @@
 #include "session_commands.h"
 #include "sessions_priv.h"
 
-enum { ALONE_MAX_MS = 24 * 3600 * 1000 };
-
 // While `running` is NULL it waits for the session's sandbox.
 struct session_command {
     TAILQ_ENTRY(session_command) link;
@@ -327,7 +325,7 @@ session_activity(const struct session *session)
 bool
 session_works_alone(const struct session *session)
 {
-    return session_activity(session).working && clock_mono_ms() - session->used_ms < ALONE_MAX_MS;
+    return session_activity(session).working && session_is_used(session);
 }
 
 bool

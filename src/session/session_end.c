@@ -32,6 +32,7 @@ dismantle(struct session *session, const char *reason, const struct kg_error *op
     session_requests_end(session);
     session_installs_end(session, &err);
     session_ports_end(session, &err);
+    session_watches_end(session, &err);
     session_clients_end(session);
     loop_timer_free(KG_STEAL(session->install_step));
     if (session->restart.fn) {

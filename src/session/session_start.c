@@ -177,6 +177,7 @@ session_make(struct sessions *sessions, const struct session_record *record)
     TAILQ_INIT(&session->installs);
     TAILQ_INIT(&session->clients);
     TAILQ_INIT(&session->ports);
+    TAILQ_INIT(&session->watches);
     session->install_step = loop_timer_new(sessions->loop, session_installs_step, session);
     session->packages = json_object();
     snprintf(session->id, sizeof session->id, "%s", record->id);

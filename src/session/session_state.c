@@ -68,6 +68,13 @@ session_keep(struct session *session)
     session->active_wall_ms = clock_wall_ms();
 }
 
+bool
+session_is_used(const struct session *session)
+{
+    enum { USED_MS = 24 * 3600 * 1000 };
+    return clock_mono_ms() - session->used_ms < USED_MS;
+}
+
 void
 session_touch(struct session *session)
 {

@@ -7,7 +7,7 @@
 //     session_kernels.c     kernels, and the step that follows their events
 //     session_end.c         the end of one session and of all
 //     session_opens.c, session_commands.c, session_files.c, session_downloads.c,
-//     session_installs.c    what clients wait for in a session
+//     session_installs.c, session_watch.c    what clients wait for in a session
 //     session_requests.c    what code in the sandbox asks for; it stands on session_installs.c
 //     session_clients.c     clients that are connected
 //     session_ports.c       connections to ports of the sandbox; it stands on session_commands.c
@@ -87,6 +87,7 @@ struct session {
     int n_port_links;                 // of these, those that do not wait
     int public_ports[SESSION_PUBLIC_PORTS_MAX];
     size_t n_public_ports;
+    TAILQ_HEAD(, session_watch) watches;
     LIST_HEAD(, code_request) requests;
     struct loop_timer *install_step;
     json_t *packages; // {name: description} of requested packages
@@ -133,6 +134,8 @@ bool session_is_awaited(const struct session *session);
 // The same, and what runs alone. Reported to clients as is_busy; use session_is_idle() to decide
 // whether to end a session.
 bool session_is_busy(const struct session *session);
+// Whether somebody has used it within a day: longer than that, nothing that is no use keeps it.
+bool session_is_used(const struct session *session);
 // Counts as activity, but not as use.
 void session_keep(struct session *session);
 // Whether this is a one-shot session with nothing left to do.
@@ -172,6 +175,7 @@ void session_commands_end(struct session *session, const struct kg_error *err);
 void session_downloads_end(struct session *session, const struct kg_error *err);
 void session_installs_end(struct session *session, const struct kg_error *err);
 void session_ports_end(struct session *session, const struct kg_error *err);
+void session_watches_end(struct session *session, const struct kg_error *err);
 // The clients that are connected have no session any more.
 void session_clients_end(struct session *session);
 

@@ -201,6 +201,7 @@ def test_codes_are_those_of_the_code():
 
 WEBSOCKET = "GET", "/api/v1/sessions/{id}/terminal"
 MAKERS = ("PUT", "files/{path}"), ("POST", "tokens")
+ENDLESS = "GET", "/api/v1/sessions/{id}/watch"
 
 
 @pytest.fixture(scope="module")
@@ -259,9 +260,9 @@ def ask(gateway, method, path, ids):
 @pytest.mark.parametrize(
     "method, path",
     # What makes a file comes first, what ends a session last. A key cannot log out: test_logins.py.
-    # WebSockets are in test_terminals.py.
+    # WebSockets are in test_terminals.py, watches in test_watch.py.
     sorted(
-        OPERATIONS.keys() - {("POST", "/api/v1/logout"), WEBSOCKET},
+        OPERATIONS.keys() - {("POST", "/api/v1/logout"), WEBSOCKET, ENDLESS},
         key=lambda it: ({"PUT": 0, "DELETE": 2}.get(it[0], 1), -len(it[1]), it),
     ),
     ids=str,

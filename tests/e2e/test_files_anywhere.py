@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Files of a real container outside the working folder: what the tenant itself may do, and no more."""
 
+import contextlib
+
 import pytest
 from kernelgate import problem
 from session_files import Files
+from session_watch import watch
 
 
 @pytest.fixture
@@ -64,3 +67,18 @@ def test_the_whole_tree_can_be_listed(files):
     assert names == sorted(names, key=lambda it: it.split("/")) and len(names) == 3000
     top = files.names(root="/", recursive="0")
     assert {"mnt", "tmp", "usr"} <= set(top) and not {"proc", "sys"} & set(top)
+
+
+def test_what_code_writes_is_watched(gateway, session, run):
+    with watch(gateway, session, path="tmp", root="/", recursive="1") as watched:
+        run("import os\nos.makedirs('/tmp/a/b')\nopen('/tmp/a/b/c', 'w').write('x')")
+        watched.until("create", "tmp/a/b/c")
+        run("os.rename('/tmp/a', '/tmp/z')\nopen('/tmp/z/b/c', 'a').write('y')")
+        assert ("rename", "tmp/a", "tmp/z") in watched.until("write", "tmp/z/b/c")
+
+
+def test_watches_leave_code_instances_of_inotify(gateway, session, run):
+    with contextlib.ExitStack() as stack:
+        watches = [stack.enter_context(watch(gateway, session)) for _ in range(8)]
+        code = "import ctypes\nc = ctypes.CDLL(None)\nprint(c.inotify_init1(0) >= 0)"
+        assert run(code).text() == "True\n" and len(watches) == 8

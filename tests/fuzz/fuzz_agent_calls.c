@@ -72,6 +72,7 @@ static const struct method methods[] = {
     {"files.delete", files_delete_call, false},
     {"files.stat", files_stat_call, false},
     {"files.chmod", files_chmod_call, false},
+    {"files.watch", files_watch_call, false},
     {"files.unused", files_unused_call, false},
     {"files.mkdir", files_mkdir_call, false},
     {"files.move", files_move_call, false},

@@ -33,6 +33,24 @@ check_object(const char *text, size_t len)
     else
         assert(err.code == KG_INTERNAL);
     assert(agent_number_parse(object, &err) <= AGENT_NUMBER_MAX);
+    assert(agent_watch_start_parse(object, &err) >= -1);
+}
+
+static void
+check_watch(const char *text, size_t len)
+{
+    struct agent_watch_event event;
+    struct kg_error err = {0};
+
+    json_auto_t *line = agent_watch_event_parse(text, len, &event, &err);
+    if (!line) {
+        assert(err.code == KG_INTERNAL);
+        return;
+    }
+    assert(event.path ? file_path_check(event.path, false, &err) == 0
+                      : strcmp(event.event, "overflow") == 0);
+    assert((strcmp(event.event, "rename") == 0) == (event.from != NULL));
+    assert(!event.from || file_path_check(event.from, false, &err) == 0);
 }
 
 static void
@@ -112,6 +130,7 @@ check_frames(const char *data, size_t len)
         } else if (frame.kind == FRAME_DATA) {
             check_event(frame.data, frame.len);
             check_output(frame.data, frame.len);
+            check_watch(frame.data, frame.len);
         } else {
             check_object(frame.data, frame.len);
         }

@@ -72,6 +72,8 @@
           HTTP_JSON_BODY | HTTP_SCOPE_FILES, session_in_path)                                      \
     ROUTE(DELETE, "/api/v1/sessions/{id}/files/{path...}", handle_file_delete,                     \
           HTTP_SCOPE_FILES, session_in_path)                                                       \
+    ROUTE(GET, "/api/v1/sessions/{id}/watch", handle_watch,                                        \
+          HTTP_STARTS_WORK | HTTP_KEY_IN_QUERY | HTTP_SCOPE_FILES_READ, session_in_path)           \
     ROUTE(GET, FILE_LINKS_ROUTE, handle_file_link,                                                 \
           HTTP_PUBLIC | HTTP_KEY_IN_QUERY, session_of_link)                                        \
     ROUTE(GET, "/api/v1/kernelspecs", handle_kernelspecs, HTTP_KEY_IN_QUERY, nothing)              \

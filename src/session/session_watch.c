@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: Apache-2.0
+// Watches of folders. What the agent says is untrusted.
+#include "session_watch.h"
+
+#include <string.h>
+
+#include "agent_reply.h"
+#include "sessions_priv.h"
+
+enum { HEAD_MS = 30 * 1000, KEEP_MS = 1000 };
+
+struct session_watch {
+    TAILQ_ENTRY(session_watch) link;
+    struct session *session;
+    struct sandbox_call *call;
+    char *folder; // with the / that paths in it need, if any
+    struct session_watch_events events;
+    void *arg;
+    int64_t kept_ms;
+    bool *gone; // set while events are reported: whether the watch has been cancelled
+};
+
+static void
+watch_free(struct session_watch *watch)
+{
+    TAILQ_REMOVE(&watch->session->watches, watch, link);
+    if (watch->gone)
+        *watch->gone = true;
+    sandbox_call_cancel(watch->call);
+    free(watch->folder);
+    free(watch);
+}
+
+void
+session_watch_cancel(struct session_watch *watch)
+{
+    watch_free(watch);
+}
+
+static void
+watch_end(struct session_watch *watch, const struct kg_error *err)
+{
+    const struct session_watch_events events = watch->events;
+    void *arg = watch->arg;
+    watch_free(watch);
+    events.on_end(err, arg);
+}
+
+void
+session_watches_end(struct session *session, const struct kg_error *err)
+{
+    for (struct session_watch *watch; (watch = TAILQ_FIRST(&session->watches));)
+        watch_end(watch, err);
+}
+
+void
+sessions_drain_watches(struct sessions *sessions)
+{
+    struct kg_error err = {0};
+    struct session *session;
+    (void)kg_error_set(&err, KG_DRAINING, 0, "the gateway is shutting down");
+    TAILQ_FOREACH(session, &sessions->live, link)
+        session_watches_end(session, &err);
+}
+
+void
+session_watch_pause(struct session_watch *watch, bool paused)
+{
+    sandbox_stream_pause(watch->call, paused);
+}
+
+// ---- What the agent says --------------------------------------------------------------------
+
+static void
+watch_on_head(const json_t *head, void *arg)
+{
+    struct session_watch *watch = arg;
+    struct kg_error err = {0};
+    int folders = agent_watch_start_parse(head, &err);
+    if (folders < 0)
+        watch_end(watch, &err);
+    else
+        watch->events.on_started(folders, watch->arg);
+}
+
+static void
+watch_report(const struct session_watch *watch, const struct agent_watch_event *event)
+{
+    KG_AUTO_FREE char *path = kg_asprintf("%s%s", watch->folder, event->path ? event->path : "");
+    KG_AUTO_FREE char *from = kg_asprintf("%s%s", watch->folder, event->from ? event->from : "");
+    const struct session_watch_event told = {.event = event->event,
+                                             .path = path,
+                                             .from = event->from ? from : NULL,
+                                             .is_folder = event->is_folder};
+    watch->events.on_event(&told, watch->arg);
+}
+
+static void
+keep_session(struct session_watch *watch)
+{
+    int64_t now_ms = clock_mono_ms();
+    if (now_ms - watch->kept_ms < KEEP_MS || !session_is_used(watch->session))
+        return;
+    watch->kept_ms = now_ms;
+    session_keep(watch->session);
+}
+
+// Lines of JSON.
+static void
+watch_on_data(const void *data, size_t len, void *arg)
+{
+    struct session_watch *watch = arg;
+    const char *at = data, *end = at + len;
+    struct kg_error err = {0};
+    bool gone = false;
+    keep_session(watch);
+    watch->gone = &gone;
+    while (at < end && !gone) {
+        const char *newline = memchr(at, '\n', (size_t)(end - at));
+        size_t line_len = (size_t)((newline ? newline : end) - at);
+        struct agent_watch_event event;
+        json_auto_t *line = agent_watch_event_parse(at, line_len, &event, &err);
+        if (!line) {
+            watch_end(watch, &err);
+            return;
+        }
+        watch_report(watch, &event);
+        at += line_len + 1;
+    }
+    if (!gone)
+        watch->gone = NULL;
+}
+
+static void
+watch_on_end(const json_t *result, const struct kg_error *err, void *arg)
+{
+    struct session_watch *watch = arg;
+    watch->call = NULL;
+    watch_end(watch, result ? NULL : err);
+}
+
+// ---- Starting -------------------------------------------------------------------------------
+
+static int
+check_bound(const struct session *session, struct kg_error *err)
+{
+    const struct session *other;
+    const struct session_watch *watch;
+    int n = 0;
+    TAILQ_FOREACH(other, &session->sessions->live, link) {
+        if (strcmp(other->owner, session->owner) != 0)
+            continue;
+        TAILQ_FOREACH(watch, &other->watches, link)
+            n++;
+    }
+    if (n < SESSION_WATCHES_OF_OWNER)
+        return 0;
+    return kg_error_set(err, KG_RATE_LIMITED, 0, "%d folders of your sessions are being watched",
+                        SESSION_WATCHES_OF_OWNER);
+}
+
+struct session_watch *
+session_watch_start(struct session *session, const char *folder, bool recursive,
+                    const struct session_watch_events *events, void *arg, struct kg_error *err)
+{
+    static const struct sandbox_stream_events stream_events = {
+        .on_head = watch_on_head, .on_data = watch_on_data, .on_end = watch_on_end};
+    if (!folder)
+        folder = "";
+    if ((*folder && file_any_path_check(folder, false, err) < 0) || check_bound(session, err) < 0)
+        return NULL;
+    if (session->state != SESSION_READY) {
+        (void)kg_error_set(err, KG_SESSION_BUSY, 0, "the session is still being created");
+        return NULL;
+    }
+    json_auto_t *params = json_pack("{s:s, s:b}", "path", folder, "recursive", (int)recursive);
+    if (!params) {
+        (void)kg_error_set(err, KG_INVALID_PATH, 0, "the path is not UTF-8");
+        return NULL;
+    }
+    const struct sandbox_stream_spec spec = {
+        .method = "files.watch", .params = params, .head_timeout_ms = HEAD_MS};
+    struct session_watch *watch = KG_NEW(struct session_watch);
+    bool joins = *folder && strcmp(folder, "/") != 0;
+    *watch = (struct session_watch){.session = session,
+                                    .folder = kg_asprintf("%s%s", folder, joins ? "/" : ""),
+                                    .events = *events,
+                                    .arg = arg};
+    TAILQ_INSERT_TAIL(&session->watches, watch, link);
+    session_touch(session);
+    watch->call = sandbox_agent_stream(session->sandbox, &spec, &stream_events, watch, err);
+    if (watch->call)
+        return watch;
+    watch_free(watch);
+    return NULL;
+}
