@@ -200,7 +200,7 @@ def test_codes_are_those_of_the_code():
 
 
 WEBSOCKET = "GET", "/api/v1/sessions/{id}/terminal"
-MAKERS = ("PUT", "files/{path}"), ("POST", "tokens")
+MAKERS = ("PUT", "files/{path}"), ("POST", "tokens"), ("POST", "files")
 ENDLESS = "GET", "/api/v1/sessions/{id}/watch"
 
 

@@ -35,6 +35,8 @@ def send_example(client, method, path, id_):
     body = resolve(OPERATIONS[method, path].get("requestBody", {})).get("content", {})
     known = "application/json", "application/octet-stream"
     json_, raw = (body[kind]["example"] if kind in body else None for kind in known)
+    form = body.get("multipart/form-data", {"example": {}})["example"]
+    files = [("file", (name, text.encode())) for name, text in form.items()]
     command = "over" if path.endswith("/output") else "shell"
     values = {"{id}": id_, "{path}": "docs.txt", "{name}": "numpy", "{command}": command, "{port}": "8501"}
     for name, value in values.items():
@@ -42,7 +44,7 @@ def send_example(client, method, path, id_):
     if path.endswith("/{token}"):
         made = client.get(path.removesuffix("/{token}")).json().get("tokens")
         path = path.replace("{token}", made[0]["token_id"] if made else "none")
-    return client.request(method, path, json=json_, content=raw)
+    return client.request(method, path, json=json_, content=raw, files=files or None)
 
 
 def validator(schema):

@@ -64,6 +64,8 @@
           HTTP_KEY_IN_QUERY | HTTP_SCOPE_READ, session_in_path)                                    \
     ROUTE(GET, "/api/v1/sessions/{id}/files", handle_file_list,                                    \
           HTTP_KEY_IN_QUERY | HTTP_SCOPE_FILES_READ, session_in_path)                              \
+    ROUTE(POST, "/api/v1/sessions/{id}/files", handle_file_upload,                                 \
+          HTTP_LARGE_BODY | HTTP_SCOPE_FILES, session_in_path)                                     \
     ROUTE(GET, "/api/v1/sessions/{id}/files/{path...}", handle_file_get,                           \
           HTTP_KEY_IN_QUERY | HTTP_SCOPE_FILES_READ, session_in_path)                              \
     ROUTE(PUT, "/api/v1/sessions/{id}/files/{path...}", handle_file_put,                           \
