@@ -44,6 +44,9 @@ ALLOWED = {
     ("GET", "/api/v1/sessions/{id}/files/{path}"): {"files:read", "files"},
     ("PUT", "/api/v1/sessions/{id}/files/{path}"): {"files"},
     ("DELETE", "/api/v1/sessions/{id}/files/{path}"): {"files"},
+    ("POST", "/api/v1/sessions/{id}/files/{path}"): {"files"},
+    ("POST", "/api/v1/sessions/{id}/files"): {"files"},
+    ("GET", "/api/v1/sessions/{id}/watch"): {"files:read", "files"},
 }
 PUBLIC = {path for (_, path), it in OPERATIONS.items() if it.get("security") == []}
 
@@ -106,6 +109,9 @@ def test_what_is_allowed(keyed, own, holder):
         execution = it.headers["x-execution-id"]
     assert '"on' in reads.get(f"/api/v1/executions/{execution}").text
     assert reads.get(url).json()["session_id"] == own
+    files.post(f"{url}/files/b", json={"action": "mkdir"}).raise_for_status()
+    with sees.stream("GET", f"{url}/watch") as answer:
+        assert json.loads(next(answer.iter_lines()))["type"] == "started"
     # As every key: in the other header, and in the query of GET.
     token = make(keyed, own, "read")["token"]
     bare = {"headers": {"X-API-Key": token, "Authorization": ""}}
