@@ -7,7 +7,11 @@
 #include "agent_reply.h"
 #include "sessions_priv.h"
 
-enum { HEAD_MS = 30 * 1000, KEEP_MS = 1000 };
+enum {
+    HEAD_MS = 30 * 1000,
+    KEEP_MS = 1000,
+    WATCHES_OF_ALL = 1024, // a sandbox has 8
+};
 
 struct session_watch {
     TAILQ_ENTRY(session_watch) link;
@@ -16,6 +20,7 @@ struct session_watch {
     char *folder; // with the / that paths in it need, if any
     struct session_watch_events events;
     void *arg;
+    struct budget_hold hold;
     int64_t kept_ms;
     bool *gone; // set while events are reported: whether the watch has been cancelled
 };
@@ -27,6 +32,7 @@ watch_free(struct session_watch *watch)
     if (watch->gone)
         *watch->gone = true;
     sandbox_call_cancel(watch->call);
+    budget_hold_end(&watch->hold);
     free(watch->folder);
     free(watch);
 }
@@ -141,24 +147,6 @@ watch_on_end(const json_t *result, const struct kg_error *err, void *arg)
 
 // ---- Starting -------------------------------------------------------------------------------
 
-static int
-check_bound(const struct session *session, struct kg_error *err)
-{
-    const struct session *other;
-    const struct session_watch *watch;
-    int n = 0;
-    TAILQ_FOREACH(other, &session->sessions->live, link) {
-        if (strcmp(other->owner, session->owner) != 0)
-            continue;
-        TAILQ_FOREACH(watch, &other->watches, link)
-            n++;
-    }
-    if (n < SESSION_WATCHES_OF_OWNER)
-        return 0;
-    return kg_error_set(err, KG_RATE_LIMITED, 0, "%d folders of your sessions are being watched",
-                        SESSION_WATCHES_OF_OWNER);
-}
-
 struct session_watch *
 session_watch_start(struct session *session, const char *folder, bool recursive,
                     const struct session_watch_events *events, void *arg, struct kg_error *err)
@@ -167,8 +155,12 @@ session_watch_start(struct session *session, const char *folder, bool recursive,
         .on_head = watch_on_head, .on_data = watch_on_data, .on_end = watch_on_end};
     if (!folder)
         folder = "";
-    if ((*folder && file_any_path_check(folder, false, err) < 0) || check_bound(session, err) < 0)
+    if (*folder && file_any_path_check(folder, false, err) < 0)
         return NULL;
+    if (!budget_has_room(&session->sessions->watches, session->owner, 1)) {
+        (void)kg_error_set(err, KG_RATE_LIMITED, 0, "as many folders are being watched as may be");
+        return NULL;
+    }
     if (session->state != SESSION_READY) {
         (void)kg_error_set(err, KG_SESSION_BUSY, 0, "the session is still being created");
         return NULL;
@@ -187,10 +179,25 @@ session_watch_start(struct session *session, const char *folder, bool recursive,
                                     .events = *events,
                                     .arg = arg};
     TAILQ_INSERT_TAIL(&session->watches, watch, link);
+    budget_hold_start(&watch->hold, &session->sessions->watches, session->owner);
+    budget_hold_set(&watch->hold, 1);
     session_touch(session);
     watch->call = sandbox_agent_stream(session->sandbox, &spec, &stream_events, watch, err);
     if (watch->call)
         return watch;
     watch_free(watch);
     return NULL;
+}
+
+void
+sessions_watches_init(struct sessions *sessions)
+{
+    budget_init(&sessions->watches, "watches", WATCHES_OF_ALL, WATCHES_OF_ALL);
+    budget_set_several_owners(&sessions->watches, sessions->settings.several_owners);
+}
+
+void
+sessions_watches_fini(struct sessions *sessions)
+{
+    budget_fini(&sessions->watches);
 }

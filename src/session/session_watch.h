@@ -8,8 +8,6 @@
 struct session;
 struct sessions;
 
-enum { SESSION_WATCHES_OF_OWNER = 64 }; // at a time; a sandbox has 8
-
 // Strings are borrowed for the time of the callback.
 struct session_watch_event {
     const char *event; // "create", "write", "remove", "rename", "chmod", or "overflow": events were
@@ -33,7 +31,7 @@ struct session_watch_events {
 
 struct session_watch;
 // `folder`: NULL or "" is the working folder. `recursive`: with all folders in it, at most 1,000,
-// also those that are made later. KG_RATE_LIMITED: the owner has too many.
+// also those that are made later. KG_RATE_LIMITED: there are too many.
 KG_MUST_CHECK struct session_watch *session_watch_start(struct session *session, const char *folder,
                                                         bool recursive,
                                                         const struct session_watch_events *events,

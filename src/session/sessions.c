@@ -21,6 +21,7 @@ sessions_new(struct loop *loop, const struct sessions_settings *settings)
     TAILQ_INIT(&sessions->ending);
     sessions_downloads_init(sessions);
     sessions_ports_init(sessions);
+    sessions_watches_init(sessions);
     const struct pool_settings pool_settings = {
         .sandboxes = settings->sandboxes,
         .kernels = settings->kernels,
@@ -46,6 +47,7 @@ sessions_free(struct sessions *sessions)
     pool_free(sessions->pool);
     sessions_downloads_fini(sessions);
     sessions_ports_fini(sessions);
+    sessions_watches_fini(sessions);
     free(sessions);
 }
 
@@ -131,6 +133,7 @@ sessions_set_several_owners(struct sessions *sessions, bool several_owners)
     sessions->settings.several_owners = several_owners;
     budget_set_several_owners(&sessions->downloads, several_owners);
     budget_set_several_owners(&sessions->ports, several_owners);
+    budget_set_several_owners(&sessions->watches, several_owners);
     if (sessions->settings.packages)
         packages_set_several_owners(sessions->settings.packages, several_owners);
 }

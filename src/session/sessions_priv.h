@@ -116,6 +116,7 @@ struct sessions {
     struct budget ports; // places: connections to ports
     TAILQ_HEAD(, session_port) ports_waiting;
     struct loop_timer *ports_step;
+    struct budget watches; // places: watches of folders
     bool pool_ended;
     loop_fn on_all_ended;
     void *on_all_ended_arg;
@@ -168,6 +169,9 @@ void sessions_downloads_fini(struct sessions *sessions);
 // The same for connections to ports.
 void sessions_ports_init(struct sessions *sessions);
 void sessions_ports_fini(struct sessions *sessions);
+// The places for watches of folders.
+void sessions_watches_init(struct sessions *sessions);
+void sessions_watches_fini(struct sessions *sessions);
 // A loop_fn of a struct session: starts its next installation.
 void session_installs_step(void *arg);
 // End all of one session.

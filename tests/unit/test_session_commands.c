@@ -15,6 +15,7 @@
 #include "packages_priv.h"
 #include "session_commands.h"
 #include "session_packages.h"
+#include "session_watch.h"
 #include "sessions_priv.h"
 
 // Somebody who runs a command.
@@ -292,6 +293,48 @@ test_an_installation_that_finds_too_much(void **state)
                         "pip's result has too many values");
 }
 
+// ---- Watches of folders ---------------------------------------------------------------------
+
+static void
+watch_on_end(const struct kg_error *err, void *arg)
+{
+    (void)err;
+    ++*(int *)arg;
+}
+
+static const struct session_watch_events watch_events = {.on_end = watch_on_end};
+
+// Of all sessions; where there are several owners, half of them are one owner's.
+static void
+test_watches_are_bounded(void **state)
+{
+    enum { ALL = 1024 };
+    struct fixture *f = *state;
+    struct opener mine = {0}, other = {0};
+    struct kg_error err = {0};
+    int n_ends = 0;
+    open_named(f, &mine, "mine");
+    struct session_request request = named(f, "other");
+    request.owner = "somebody else";
+    open_request(f, &other, &request);
+    fake_script.flood = true; // then streams are accepted
+    sessions_set_several_owners(f->sessions, true);
+    for (int i = 0; i < ALL / 2; i++)
+        assert_non_null(
+            session_watch_start(mine.session, NULL, true, &watch_events, &n_ends, &err));
+    assert_null(session_watch_start(mine.session, NULL, true, &watch_events, &n_ends, &err));
+    assert_int_equal(err.code, KG_RATE_LIMITED);
+    struct session_watch *last = NULL;
+    for (int i = 0; i < ALL / 2; i++)
+        last = session_watch_start(other.session, "a", false, &watch_events, &n_ends, &err);
+    assert_non_null(last);
+    assert_null(session_watch_start(other.session, "a", true, &watch_events, &n_ends, &err));
+    session_watch_cancel(last);
+    assert_non_null(session_watch_start(other.session, "a", true, &watch_events, &n_ends, &err));
+    sessions_drain_watches(f->sessions);
+    assert_int_equal(n_ends, ALL);
+}
+
 int
 test_session_commands(void)
 {
@@ -304,6 +347,7 @@ test_session_commands(void)
         TEST(test_keeps_a_session),
         TEST(test_lists_of_packages),
         TEST(test_an_installation_that_finds_too_much),
+        TEST(test_watches_are_bounded),
     };
     return cmocka_run_group_tests_name("session: commands", tests, NULL, NULL);
 }
