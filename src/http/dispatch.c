@@ -246,7 +246,7 @@ on_identified(struct http_connection *conn)
         (void)check_use(conn, request, &request->err);
     if (request->owner[0])
         place_trust(conn);
-    bool is_admitted = !request->err.code && request->owner[0];
+    bool is_admitted = !request->err.code && (request->owner[0] || request->is_trusted);
     request->body_is_unread = has_body && !(request->method & HTTP_METHODS_WITH_BODY);
     request->body_is_cut = has_body && !request->body_is_unread && !is_admitted && !is_small;
     if (!has_body || request->body_is_unread || request->body_is_cut) {

@@ -283,8 +283,9 @@ struct http_site {
     // Whether a host (as in the header) is one of the site's.
     bool (*claims)(const char *host, void *arg);
     // The head of a request has come: 0, and `ret_owner` (HTTP_OWNER_MAX + 1 bytes) is whose
-    // request it is, or empty, and then its body must be small; -1: it is answered with `err`.
-    int (*admit)(const struct http_request *request, char *ret_owner, void *arg,
+    // request it is, or empty, and then its body must be small unless `ret_trusted` (false before)
+    // is set; -1: it is answered with `err`.
+    int (*admit)(const struct http_request *request, char *ret_owner, bool *ret_trusted, void *arg,
                  struct kg_error *err);
     http_handler_fn handler;
     const struct http_concern *concerns;

@@ -314,7 +314,8 @@ struct http_request {
     struct loop_timer *drain_timer;
     struct loop_timer *flush_timer; // of a stream
     struct evbuffer_cb_entry *output_cb;
-    bool of_site; // see http_server_set_site()
+    bool of_site;    // see http_server_set_site()
+    bool is_trusted; // the same: its body may be large, though it has no owner here
     // What upgrade.c has of an upgraded connection.
     loop_fn on_data;
     void *on_data_arg;

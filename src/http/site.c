@@ -36,7 +36,7 @@ site_take(struct http_request *request, struct kg_error *err)
     request->handler_arg = site->arg;
     request->concerns = site->concerns;
     if (set_target(request, err) == 0)
-        (void)site->admit(request, owner, site->arg, err);
+        (void)site->admit(request, owner, &request->is_trusted, site->arg, err);
     identify_as_owner(request->conn, owner);
     return true;
 }

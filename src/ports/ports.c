@@ -125,15 +125,17 @@ check_access(const struct ports *ports, const struct http_request *request,
     *ret_is_public = session_port_is_public(session, host->port);
     if (*ret_is_public || port_has_cookie(request, ports->settings.links, host))
         return port_check_origin(request, *ret_is_public, err);
-    return kg_error_set(err, KG_PORT_PRIVATE, 0,
-                        "port %d is private: the owner of its session can make a link that opens it, or "
-                        "make it public",
-                        host->port);
+    return kg_error_set(
+        err, KG_PORT_PRIVATE, 0,
+        "port %d is private: the owner of its session can make a link that opens it, or "
+        "make it public",
+        host->port);
 }
 
 // Another gateway may have the session: then that one checks.
 static int
-ports_admit(const struct http_request *request, char *ret_owner, void *arg, struct kg_error *err)
+ports_admit(const struct http_request *request, char *ret_owner, bool *ret_trusted, void *arg,
+            struct kg_error *err)
 {
     const struct ports *ports = arg;
     struct port_host host;
@@ -142,6 +144,8 @@ ports_admit(const struct http_request *request, char *ret_owner, void *arg, stru
         return kg_error_set(err, KG_NOT_FOUND, 0, "no port has this host: it is <port>-<id>.%s",
                             ports->settings.domain);
     const struct session *session = sessions_find_by_sandbox(ports->settings.sessions, host.id);
+    if (!session)
+        *ret_trusted = port_has_cookie(request, ports->settings.links, &host);
     if (!session || has_token(request))
         return 0;
     if (check_access(ports, request, session, &host, &is_public, err) < 0)

@@ -35,6 +35,7 @@ from replicas import (
     pods,
     wait_until_known,
 )
+from port_servers import Port
 from session_commands import Commands, Known, start
 from terminal_wire import terminal
 
@@ -428,6 +429,40 @@ def test_commands_and_terminals(shared_pair):
     for gateway in (first, second):
         assert [each["name"] for each in gateway.client.get("/api/terminals").json()] == [name]
     assert second.client.delete(f"/api/terminals/{name}").status_code == 204
+
+
+COUNTS_UPLOADS = """exec python3 -c '
+import http.server
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_POST(self):
+        length = len(self.rfile.read(int(self.headers["Content-Length"])))
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(str(length).encode())
+http.server.HTTPServer(("127.0.0.1", 8000), Handler).serve_forever()'"""
+
+
+def test_a_port_by_both(start_replica):
+    """Also what is larger than a replica takes of a stranger: it knows the cookie, and not whose it is."""
+    pair = (
+        start_replica("--ports-domain", "ports.test"),
+        start_replica("--ports-domain", "ports.test"),
+    )
+    pair[0].create_session(session_id="web")
+    start(Commands(pair[0], "web"), COUNTS_UPLOADS, "server")
+    path = "/api/v1/sessions/web/ports"
+    wait_for(
+        lambda: 8000 in [each["port"] for each in pair[1].client.get(path).json()["ports"]],
+        timeout=30,
+    )
+    opened = Port(pair[1], "web", 8000)
+    opened.open()
+    for gateway in pair:
+        port = Port(gateway, "web", 8000)
+        port.host, port.cookie = opened.host, opened.cookie
+        assert port.send("POST", content=b"x" * (3 << 20)).text == str(3 << 20)
+        refused = port.send("POST", cookie="a=b", content=b"x" * 1000)
+        assert refused.status_code == 403 and refused.json()["code"] == "port_private"
 
 
 def test_kernels_of_jupyters_api(start_replica):
