@@ -794,7 +794,7 @@ test_life(void **state)
     struct kg_error err = {0};
 
     create_ready(f);
-    assert_int_equal(strlen(sandbox_id(f->sandbox)), 10);
+    assert_int_equal(strlen(sandbox_id(f->sandbox)), 16);
     assert_int_equal(call(f, "info", NULL), KG_OK);
     assert_int_equal(json_integer_value(json_object_get(f->body, "pid")), f->provisioner.agent);
     json_auto_t *meta = json_pack("{s:s}", "owner", "me");
