@@ -55,6 +55,16 @@ add_way_out(json_t *env)
         json_object_set_new(env, exceptions[i], json_string("localhost,127.0.0.1,::1"));
 }
 
+// Without an address, Streamlit makes a UDP socket to find one, and ends where sandboxes have no
+// UDP. In a folder that is not called site-packages, it takes itself for its developers' and has no
+// pages.
+static void
+add_streamlit(json_t *env)
+{
+    json_object_set_new(env, "STREAMLIT_SERVER_ADDRESS", json_string("localhost"));
+    json_object_set_new(env, "STREAMLIT_GLOBAL_DEVELOPMENT_MODE", json_string("false"));
+}
+
 // Libraries that would start a thread a processor are told how many there are.
 json_t *
 kernel_env_make(const struct config *config, bool common_packages, struct kg_error *err)
@@ -73,6 +83,7 @@ kernel_env_make(const struct config *config, bool common_packages, struct kg_err
         add_way_out(env);
     else // a pip that does not ask the gateway fails at once, instead of after seconds of retries
         json_object_set_new(env, "PIP_RETRIES", json_string("0"));
+    add_streamlit(env);
     if (pass_through(env, config->pass_through_env, err) < 0)
         return NULL;
     return KG_STEAL(env);
