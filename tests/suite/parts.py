@@ -134,7 +134,7 @@ COMPONENT = (
 DOCKER = (*E2E, "Dockerfile", "docker-compose.yml", ".dockerignore")
 BASE = "script/setup; make_test_environment; build dev"
 NODE = "make_node_environment; make_jupyter_environment"
-CHROMIUM = "install_packages chromium vim-tiny procps; make_browser_environment"
+CHROMIUM = "install_packages chromium vim-tiny procps; make_browser_environment; make_port_apps"
 CLUSTER = tests(
     "e2e",
     "kubernetes deployment cluster_faults replicas replica_races execute sessions commands files terminals"
@@ -176,7 +176,7 @@ PARTS = (
         ("docker.io", "docker-cli"),
     ),
     Part(
-        "browser", "the console, and JupyterLab with the gateway for its kernels, in Chromium",
+        "browser", "the console, JupyterLab with the gateway for its kernels, and ports, in Chromium",
         Pytest(("tests/browser", "-m", "not load"), ON_RELEASE, "build/browser/bin/python"),
         f"{BASE}; {NODE}; {CHROMIUM}", (*PRODUCT, *SUPPORT, "tests/browser"), ("chromium", "vim-tiny", "procps"), by_default=True,
         at_a_time=2,
