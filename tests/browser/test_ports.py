@@ -320,3 +320,43 @@ def test_a_public_port_needs_no_link(gateway, sandbox, two_ports, browser):
     assert person.open(two_ports[1])[1] == 403  # the other one is still private
     link(gateway, sandbox, 8001, public=False)
     assert person.open(url)[1] == 403
+
+
+# ---- The console's view
+
+
+def test_the_console_opens_ports(gateway, sandbox, two_ports, tab, browser):
+    console = tab()
+    console.enter(sandbox, "ports")
+    page = console.page
+    row = page.get_by_role("row").filter(has=page.get_by_role("rowheader", name="8001"))
+    expect(row.get_by_role("cell", name="you", exact=True)).to_be_visible()
+    with page.expect_popup() as popup:
+        page.get_by_role("button", name="Open port 8001").click()
+    opened = popup.value
+    opened.wait_for_url(two_ports[0])  # what is shown has no token
+    assert sent(opened) <= {"set8001"}
+    assert opened.evaluate("[window.opener, document.referrer]") == [None, ""]
+    stranger = browser()
+    assert stranger.open(two_ports[0])[1] == 403
+    page.get_by_role("button", name="Make public: port 8001").click()
+    expect(row.get_by_role("cell", name="everybody")).to_be_visible()
+    assert stranger.open(two_ports[0])[1] == 200
+    page.get_by_role("button", name="Make private: port 8001").click()
+    expect(row.get_by_role("cell", name="you", exact=True)).to_be_visible()
+    assert stranger.open(two_ports[0])[1] == 403
+    opened.close()
+
+
+def test_the_console_follows_what_listens(gateway, sandbox, tab):
+    console = tab()
+    console.enter(sandbox, "ports")
+    button = console.page.get_by_role("button", name="Open port 8000")
+    expect(console.page.get_by_role("heading", name=sandbox)).to_be_visible()
+    expect(button).to_have_count(0)
+    serve(gateway, sandbox, "exec python -m http.server 8000", 8000)
+    expect(button).to_be_visible()
+    server = f"/api/v1/sessions/{sandbox}/commands/server8000"
+    assert gateway.client.delete(server).is_success
+    expect(button).to_have_count(0)
+    assert console.findings() == []

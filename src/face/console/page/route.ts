@@ -3,8 +3,8 @@
 
 import { useEffect, useState } from "preact/hooks";
 
-export type Tab = "console" | "terminal" | "files" | "packages" | "commands";
-export const TABS: Tab[] = ["console", "terminal", "files", "packages", "commands"];
+export type Tab = "console" | "terminal" | "files" | "packages" | "commands" | "ports";
+export const TABS: Tab[] = ["console", "terminal", "files", "packages", "commands", "ports"];
 
 export type Route =
     | { view: "sandboxes" | "keys" | "users" | "connect" }

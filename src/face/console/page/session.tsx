@@ -11,6 +11,7 @@ import { Files } from "./files";
 import { alsoRuns, bytes, duration } from "./format";
 import { Packages } from "./packages";
 import { usePolled } from "./polling";
+import { Ports } from "./ports";
 import { linkTo, type Tab, TABS } from "./route";
 import { stateOf } from "./sandboxes";
 import { Terminals } from "./terminals";
@@ -22,6 +23,7 @@ const TITLES: Record<Tab, string> = {
     files: "Files",
     packages: "Packages",
     commands: "Commands",
+    ports: "Ports",
 };
 
 function Usage({ of }: { of: Session }) {
@@ -107,6 +109,7 @@ export function SessionView({ id, tab }: { id: string; tab: Tab }) {
             {tab === "files" && <Files id={id} />}
             {tab === "packages" && <Packages id={id} />}
             {tab === "commands" && <Commands id={id} />}
+            {tab === "ports" && <Ports id={id} />}
         </main>
     );
 }
