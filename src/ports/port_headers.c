@@ -99,9 +99,11 @@ has_domain(const char *attributes)
 void
 port_answer_header(struct http_request *request, const char *name, const char *value)
 {
-    // What a proxy before the gateway would obey, and what leads browsers to another server.
-    static const char *const reach_beyond[] = {"X-Accel-",   "X-Sendfile", "X-LIGHTTPD-",
-                                               "X-Reproxy-", "Alt-Svc",    NULL};
+    // What a proxy before the gateway would obey, what leads browsers to another server, and what
+    // lets them forget the cookies of all hosts of the same site, the gateway's login among them.
+    static const char *const reach_beyond[] = {
+        "X-Accel-",     "X-Sendfile", "X-Sendfile2", "X-Sendfile-",     "X-LIGHTTPD-",
+        "X-LiteSpeed-", "X-Reproxy-", "Alt-Svc",     "Clear-Site-Data", NULL};
     size_t skip = strspn(value, "= \t");
     bool is_cookie = strcasecmp(name, "Set-Cookie") == 0 || strcasecmp(name, "Set-Cookie2") == 0;
     if (is_cookie && (port_cookie_is_own(value + skip, strlen(value + skip)) ||

@@ -336,7 +336,9 @@ def test_what_the_client_gets(gateway, open_port, serving):
     answer = (
         b"HTTP/1.1 201 Fine\r\nContent-Type: text/x\r\nX-Two: 1\r\nX-Two: 2\r\nX-Hop: no\r\n"
         b"Connection: X-Hop\r\nKeep-Alive: timeout=9\r\nAlt-Svc: h3=':1'\r\nX-Accel-Redirect: /private\r\n"
-        b"X-Sendfile: /etc/passwd\r\nSet-Cookie: own=1; Path=/\r\nSet-Cookie: wide=1; domain=localhost\r\n"
+        b"X-Sendfile: /etc/passwd\r\nX-Sendfile2: /etc/passwd 0-\r\nX-LiteSpeed-Location: /private\r\n"
+        b'Clear-Site-Data: "cookies"\r\n'
+        b"Set-Cookie: own=1; Path=/\r\nSet-Cookie: wide=1; domain=localhost\r\n"
         b"Set-Cookie: kernelgate_login=evil\r\nSet-Cookie: __Host-Kernelgate_port=evil\r\n"
         b"Set-Cookie: =kernelgate_port=evil\r\nSet-Cookie: last=1; Domain\r\nCache-Control: max-age=5\r\n"
         b"Content-Length: 2\r\n\r\nok"
@@ -357,6 +359,9 @@ def test_what_the_client_gets(gateway, open_port, serving):
                 "Alt-Svc",
                 "X-Accel-Redirect",
                 "X-Sendfile",
+                "X-Sendfile2",
+                "X-LiteSpeed-Location",
+                "Clear-Site-Data",
                 "Connection",
             ):
                 assert not header(head, name)
