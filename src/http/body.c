@@ -214,34 +214,6 @@ http_request_read_body(struct http_request *request, const struct http_body_read
 
 // ---- As JSON --------------------------------------------------------------------------------
 
-static void
-json_body_read(const char *text, size_t len, void *arg)
-{
-    struct http_parsed *parsed = arg;
-    bool beyond;
-    parsed->value =
-        http_json_parse_within(text, len, HTTP_JSON_BODY_VALUE_BYTES_MAX, &beyond, &parsed->err);
-}
-
-static void
-json_body_done(struct http_request *request, void *parsed)
-{
-    request->json = parsed;
-    request->handler(request, request->handler_arg);
-}
-
-bool
-body_parse_before_handler(struct http_request *request)
-{
-    static const struct http_body_reader reader = {json_body_read, json_body_done, parsed_free};
-    size_t len = http_request_body_len(request);
-    if (!(request->flags & HTTP_JSON_BODY) || len <= HTTP_JSON_INLINE_MAX)
-        return false;
-    request->json_len = len;
-    http_request_read_body(request, &reader, KG_NEW(struct http_parsed));
-    return true;
-}
-
 json_t *
 http_request_json(struct http_request *request, struct kg_error *err)
 {

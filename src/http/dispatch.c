@@ -169,6 +169,43 @@ http_request_arg(const struct http_request *request)
     return request->handler_arg;
 }
 
+// ---- Handlers -------------------------------------------------------------------------------
+
+static void
+json_body_read(const char *text, size_t len, void *arg)
+{
+    struct http_parsed *parsed = arg;
+    bool beyond;
+    parsed->value =
+        http_json_parse_within(text, len, HTTP_JSON_BODY_VALUE_BYTES_MAX, &beyond, &parsed->err);
+}
+
+// Meanwhile the token's session may have ended, and there may be another one of its name.
+static void
+json_body_done(struct http_request *request, void *parsed)
+{
+    struct kg_error err;
+    request->json = parsed;
+    if (http_request_check_token(request, &err) < 0)
+        http_reply_error(request, &err);
+    else
+        request->handler(request, request->handler_arg);
+}
+
+// If the route has HTTP_JSON_BODY and the body is large, parses it on a worker, then calls the
+// handler. Otherwise false.
+static bool
+parse_before_handler(struct http_request *request)
+{
+    static const struct http_body_reader reader = {json_body_read, json_body_done, parsed_free};
+    size_t len = http_request_body_len(request);
+    if (!(request->flags & HTTP_JSON_BODY) || len <= HTTP_JSON_INLINE_MAX)
+        return false;
+    request->json_len = len;
+    http_request_read_body(request, &reader, KG_NEW(struct http_parsed));
+    return true;
+}
+
 void
 http_request_handle(struct http_request *request)
 {
@@ -176,7 +213,7 @@ http_request_handle(struct http_request *request)
     if (token_check_whole(request, &err) < 0 ||
         (!(request->flags & HTTP_PUBLIC) && refuse_work(request, &err) < 0))
         http_reply_error(request, &err);
-    else if (!body_parse_before_handler(request))
+    else if (!parse_before_handler(request))
         request->handler(request, request->handler_arg);
 }
 

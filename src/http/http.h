@@ -152,6 +152,10 @@ struct http_tokens {
 };
 // Whether the request's credential is one.
 bool http_request_has_token(const struct http_request *request);
+// Whether that token is still valid, or there is none. For a request that has waited, before it
+// uses its session: that one may have ended, and another one may have its name.
+KG_MUST_CHECK int http_request_check_token(const struct http_request *request,
+                                           struct kg_error *err);
 void http_server_set_tokens(struct http_server *server, const struct http_tokens *tokens);
 // The scope of a name, 0: there is none; the names of scopes, a new reference.
 int http_scope_find(const char *name);

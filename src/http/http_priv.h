@@ -465,9 +465,6 @@ void request_free(struct http_request *request);
 
 // ---- body.c ---------------------------------------------------------------------------------
 
-// If the route has HTTP_JSON_BODY and the body is large, parses it on a worker, then calls the
-// handler. Otherwise false.
-bool body_parse_before_handler(struct http_request *request);
 // Bytes have come behind the head of a request that is being answered.
 void body_has_more(struct http_request *request);
 

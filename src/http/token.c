@@ -137,6 +137,22 @@ session_of(struct http_request *request)
     return name ? kg_strdup(name) : NULL;
 }
 
+// It is this gateway that should have the session, and know which of its tokens were revoked.
+int
+http_request_check_token(const struct http_request *request, struct kg_error *err)
+{
+    bool is_login;
+    char owner[HTTP_OWNER_MAX + 1];
+    struct http_token now;
+    if (!request->token.scopes)
+        return 0;
+    KG_AUTO_FREE char *credential = http_request_credential(request, &is_login);
+    if (!credential || token_read(request->server, credential, &now, owner) != HTTP_TOKEN_VALID)
+        return kg_error_set(err, KG_UNAUTHORIZED, 0,
+                            "the token has ended: its session has, or it was revoked");
+    return 0;
+}
+
 int
 token_check_whole(struct http_request *request, struct kg_error *err)
 {
@@ -147,13 +163,5 @@ token_check_whole(struct http_request *request, struct kg_error *err)
     if (!session || strcmp(session, token->session_id) != 0)
         return kg_error_set(err, KG_TOKEN_SCOPE, 0, "this token is for the session %s only",
                             token->session_id);
-    // It is this gateway that should have the session, and know which of its tokens were revoked.
-    bool is_login;
-    char owner[HTTP_OWNER_MAX + 1];
-    struct http_token now;
-    KG_AUTO_FREE char *credential = http_request_credential(request, &is_login);
-    if (!credential || token_read(request->server, credential, &now, owner) != HTTP_TOKEN_VALID)
-        return kg_error_set(err, KG_UNAUTHORIZED, 0,
-                            "the token has ended: its session has, or it was revoked");
-    return 0;
+    return http_request_check_token(request, err);
 }

@@ -2,8 +2,10 @@
 """Tokens of sessions: what each scope allows, and everything else that a holder may try."""
 
 import base64
+import concurrent.futures
 import contextlib
 import json
+import time
 
 import component
 import mcp_wire
@@ -283,6 +285,31 @@ def test_an_earlier_session_of_the_name(keyed, clients):
     assert "secret" in keyed.client.get(f"/api/v1/executions/{before}").text
     problem(new.get(f"/api/v1/executions/{before}"), 403, "token_scope")
     assert "mine" in new.get(f"/api/v1/executions/{run(new, 'mine')}").text
+    keyed.delete_session("again")
+
+
+def test_a_session_that_ends_while_a_body_is_read(keyed, clients):
+    """Bodies that wait for a worker: the token is for no later session of that name."""
+    url = "/api/v1/sessions/again"
+    slow = b'{"metadata":["' + b"\\u00e9" * 900_000 + b'"]}'
+    late = {"code": "result 5", "session_id": "again", "variables": {"x": "x" * 900_000}}
+    keyed.create_session(session_id="again")
+    old = clients(keyed, make(keyed, "again", "run", "files")["token"])
+    with concurrent.futures.ThreadPoolExecutor(12) as pool:
+        head = {"content": slow, "headers": {"Content-Type": "application/json"}}
+        others = [pool.submit(keyed.client.patch, url, **head) for _ in range(10)]
+        time.sleep(0.3)
+        executed = pool.submit(old.post, "/api/v1/execute_sync", json=late)
+        uploaded = pool.submit(old.post, f"{url}/files", files={"f": ("a", b"x" * 900_000)})
+        time.sleep(0.1)
+        keyed.delete_session("again")
+        keyed.create_session(session_id="again")
+        # Some may have been done before the session ended.
+        assert executed.result().status_code in (200, 401, 404), executed.result().text
+        assert uploaded.result().status_code in (201, 401, 404), uploaded.result().text
+        assert {other.result().status_code for other in others} <= {400, 404}
+    assert keyed.client.get(url).json()["execution_count"] == 0
+    assert keyed.client.get(f"{url}/files").json()["files"] == []
     keyed.delete_session("again")
 
 

@@ -114,7 +114,7 @@ execute_on_body(struct http_request *request, void *arg)
         .one_shot = !pending->body.session_id,
     };
     http_request_own(request, pending, pending_free);
-    if (pending->root)
+    if (pending->root && http_request_check_token(request, &err) == 0)
         pending->open = session_open_start(pending->context->face->sessions, &session_request,
                                            execute_on_session, pending, &err);
     if (!pending->open)

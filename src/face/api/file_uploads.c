@@ -116,7 +116,7 @@ upload_on_read(void *arg)
 {
     struct upload *upload = arg;
     upload->work = NULL;
-    if (upload->err.code != KG_OK) {
+    if (upload->err.code != KG_OK || http_request_check_token(upload->request, &upload->err) < 0) {
         http_reply_error(upload->request, &upload->err);
         return;
     }
