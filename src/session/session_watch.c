@@ -22,6 +22,9 @@ struct session_watch {
     void *arg;
     struct budget_hold hold;
     int64_t kept_ms;
+    bool paused;
+    struct buf rest; // lines that wait, since it was paused before they were reported
+    struct loop_timer *step;
     bool *gone; // set while events are reported: whether the watch has been cancelled
 };
 
@@ -33,6 +36,8 @@ watch_free(struct session_watch *watch)
         *watch->gone = true;
     sandbox_call_cancel(watch->call);
     budget_hold_end(&watch->hold);
+    loop_timer_free(watch->step);
+    buf_fini(&watch->rest);
     free(watch->folder);
     free(watch);
 }
@@ -69,10 +74,15 @@ sessions_drain_watches(struct sessions *sessions)
         session_watches_end(session, &err);
 }
 
+// What waits is reported first, in a turn of its own.
 void
 session_watch_pause(struct session_watch *watch, bool paused)
 {
-    sandbox_stream_pause(watch->call, paused);
+    watch->paused = paused;
+    if (paused || watch->rest.len == 0)
+        sandbox_stream_pause(watch->call, paused);
+    else
+        loop_timer_start(watch->step, 0);
 }
 
 // ---- What the agent says --------------------------------------------------------------------
@@ -111,30 +121,55 @@ keep_session(struct session_watch *watch)
     session_keep(watch->session);
 }
 
-// Lines of JSON.
-static void
-watch_on_data(const void *data, size_t len, void *arg)
+// Reports lines of JSON until it is paused: the paths in them are short, and what the client gets
+// begins each with the folder's, so all lines of a part can be much more than the part. False: the
+// watch is gone.
+static bool
+report_lines(struct session_watch *watch, const char *at, size_t len, size_t *ret_taken)
 {
-    struct session_watch *watch = arg;
-    const char *at = data, *end = at + len;
+    const char *start = at, *end = at + len;
     struct kg_error err = {0};
     bool gone = false;
-    keep_session(watch);
     watch->gone = &gone;
-    while (at < end && !gone) {
+    while (at < end && !gone && !watch->paused) {
         const char *newline = memchr(at, '\n', (size_t)(end - at));
         size_t line_len = (size_t)((newline ? newline : end) - at);
         struct agent_watch_event event;
         json_auto_t *line = agent_watch_event_parse(at, line_len, &event, &err);
         if (!line) {
             watch_end(watch, &err);
-            return;
+            return false;
         }
         watch_report(watch, &event);
-        at += line_len + 1;
+        at += line_len + (newline != NULL);
     }
-    if (!gone)
-        watch->gone = NULL;
+    if (gone)
+        return false;
+    watch->gone = NULL;
+    *ret_taken = (size_t)(at - start);
+    return true;
+}
+
+static void
+watch_on_data(const void *data, size_t len, void *arg)
+{
+    struct session_watch *watch = arg;
+    size_t taken;
+    keep_session(watch);
+    if (report_lines(watch, data, len, &taken) && taken < len)
+        buf_append(&watch->rest, (const char *)data + taken, len - taken);
+}
+
+static void
+watch_on_step(void *arg)
+{
+    struct session_watch *watch = arg;
+    size_t taken;
+    if (!report_lines(watch, watch->rest.data, watch->rest.len, &taken))
+        return;
+    buf_consume(&watch->rest, taken);
+    if (watch->rest.len == 0 && !watch->paused)
+        sandbox_stream_pause(watch->call, false);
 }
 
 static void
@@ -178,6 +213,7 @@ session_watch_start(struct session *session, const char *folder, bool recursive,
                                     .folder = kg_asprintf("%s%s", folder, joins ? "/" : ""),
                                     .events = *events,
                                     .arg = arg};
+    watch->step = loop_timer_new(session->sessions->loop, watch_on_step, watch);
     TAILQ_INSERT_TAIL(&session->watches, watch, link);
     budget_hold_start(&watch->hold, &session->sessions->watches, session->owner);
     budget_hold_set(&watch->hold, 1);

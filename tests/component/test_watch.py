@@ -3,8 +3,10 @@
 
 import contextlib
 import signal
+import socket
 import threading
 import time
+import urllib.parse
 
 import pytest
 from kernelgate import problem, wait_for
@@ -201,3 +203,47 @@ def test_a_client_that_does_not_read(gateway, session, run):
         assert "create" in seen
         run("sh touch later")
         watched.until("create", "later")
+
+
+def test_a_slow_client_of_a_deep_folder(gateway, session, files, run):
+    """What it is told is much more than what the agent says: it waits at the gateway, and nothing is lost."""
+    folder = "/".join(["n" * 240] * 4)
+    assert files.act(folder, "mkdir").status_code == 201
+    with watch(gateway, session, path=folder) as watched:
+        some = f"cd {folder}; i=0; while [ $i -lt 12000 ]; do i=$((i+1)); : > $i; done"
+        assert run(f"sh {some}", timeout=60).done["status"] == "ok"
+        for i in range(1, 12001):
+            assert watched.event() == ("create", f"{folder}/{i}")
+        with watch(gateway, session, path=folder) as other:  # and one whose lines wait when it leaves
+            assert run(f"sh {some.replace(': >', 'echo >')}", timeout=60).done["status"] == "ok"
+            assert other.event() == ("write", f"{folder}/1")
+    run("sh touch later")
+
+
+def test_what_waits_for_a_client_is_bounded(gateway):
+    """What it still gets when the session ends, is what the gateway and the system had kept for it."""
+    session = gateway.create_session()
+    folder = "/".join(["n" * 240] * 4)
+    assert Files(gateway, session).act(folder, "mkdir").status_code == 201
+    url = urllib.parse.urlsplit(gateway.url)
+    with socket.socket() as client:
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        client.settimeout(30)
+        client.connect((url.hostname, url.port))
+        path = f"/api/v1/sessions/{session}/watch?path={folder}&recursive=1"
+        head = f"GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+        client.sendall(head.encode())
+        assert client.recv(100)
+        body = {
+            "session_id": session,
+            "code": "sh mkdir b; i=0; while [ $i -lt 4000 ]; do i=$((i+1)); : > b/$i; done; "
+            f"mv b {folder}",
+        }
+        done = gateway.client.post("/api/v1/execute_sync", json=body, timeout=60).json()["data"]
+        assert done["status"] == "ok"
+        time.sleep(0.5)
+        gateway.delete_session(session)
+        received = 0
+        while data := client.recv(1 << 16):
+            received += len(data)
+    assert received < 500_000
