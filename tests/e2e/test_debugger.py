@@ -94,7 +94,7 @@ def test_a_breakpoint_holds_again_after_an_interrupt(gateway, kernel, channels):
         interrupt(gateway, kernel, channels, running)
     run_to_the_end(debug, 2)
     running = channels.execute("print('on', flush=True)\nwhile True:\n    pass")
-    channels.until(lambda message: message["content"].get("text") == "on\n")
+    channels.until_printed("on\n")
     interrupt(gateway, kernel, channels, running)
     run_to_the_end(debug, 2)
     debug.break_at(CODE, 3)

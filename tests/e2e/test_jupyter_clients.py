@@ -129,7 +129,7 @@ def test_the_server_of_jupyterlab(lab):
         client.until_idle(client.send("kernel_info_request", {}))
         assert text(client.run("print(1 + 1)")) == "2\n"
         running = client.execute("print('go', flush=True)\nwhile True: pass")
-        client.until(lambda message: message["content"].get("text") == "go\n")
+        client.until_printed("go\n")
         assert lab.client.post(f"/api/kernels/{kernel}/interrupt").status_code == 204
         messages = client.until_idle(running)
         assert one(messages, "error")["content"]["ename"] == "KeyboardInterrupt"

@@ -113,7 +113,7 @@ def test_what_a_subshell_shows_beside_a_cell_is_its_own(gateway, kernel):
         comm = {"comm_id": "c-1", "target_name": "draws", "data": {}}
         client.send("comm_open", comm, subshell=subshell)
         running = client.execute("print('go', flush=True)\nprint(input())", allow_stdin=True)
-        client.until(lambda message: message["content"].get("text") == "go\n")
+        client.until_printed("go\n")
         for _ in range(3):
             told = client.send("comm_msg", {"comm_id": "c-1", "data": {}}, subshell=subshell)
             is_shown = client.until(
@@ -133,7 +133,7 @@ def test_what_a_subshell_shows_beside_a_cell_is_its_own(gateway, kernel):
 def test_interrupt_and_restart(gateway, kernel):
     with Channels(gateway, kernel) as client:
         running = client.execute("x = 1\nprint('go', flush=True)\nwhile True: pass")
-        client.until(lambda message: message["content"].get("text") == "go\n")
+        client.until_printed("go\n")
         assert list_kernels(gateway)[kernel]["execution_state"] == "busy"
         assert gateway.client.post(f"/api/kernels/{kernel}/interrupt").status_code == 204
         assert one(client.until_idle(running), "error")["content"]["ename"] == "KeyboardInterrupt"

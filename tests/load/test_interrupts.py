@@ -43,7 +43,7 @@ def test_a_cell_beside_a_widgets_messages_ends_within_a_second(gateway):
 
         def interrupted():
             running = client.execute(LONG["sleep"])
-            client.until(lambda message: message["content"].get("text") == "go\n")
+            client.until_printed("go\n")
             beside = client.until_idle(client.execute("print('beside')", subshell=subshell))
             assert text(beside) == "beside\n"
             started = time.monotonic()

@@ -225,6 +225,18 @@ class Channels:
         self._replies += [it for it in messages[:-1] if it["channel"] in ("shell", "control")]
         return messages
 
+    def until_printed(self, text):
+        """Reads until a cell has printed that. A real kernel may send a line in two messages, since print()
+        writes its end apart."""
+        printed = ""
+
+        def has_printed(message):
+            nonlocal printed
+            printed += message["content"].get("text", "")
+            return text in printed
+
+        return self.until(has_printed)
+
     def until_idle(self, msg_id):
         """What the kernel says about a request, up to its reply and its `idle`, in their order. The reply
         may have come already, before a message that was waited for."""
