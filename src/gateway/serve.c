@@ -364,9 +364,11 @@ read_token(const char *credential, struct http_token *ret, char *ret_owner, void
     const struct gateway *gateway = arg;
     struct session_token_claim claim;
     enum session_token_state state = session_token_read(gateway->tokens, credential, &claim);
-    *ret = (struct http_token){.scopes = claim.scopes};
+    *ret = (struct http_token){.scopes = http_scopes_parse(claim.scopes)};
     memcpy(ret->session_id, claim.session_id, sizeof ret->session_id);
     memcpy(ret_owner, claim.owner, sizeof claim.owner);
+    if (!ret->scopes)
+        return HTTP_TOKEN_NONE; // it names no scope that this version has
     switch (state) {
     case SESSION_TOKEN_NONE:
         break;
@@ -393,6 +395,8 @@ accept_tokens(struct gateway *gateway)
 {
     _Static_assert(sizeof((struct session_token_claim *)NULL)->owner == HTTP_OWNER_MAX + 1,
                    "the name of an owner");
+    _Static_assert((int)SESSION_TOKEN_SCOPES_MAX == (int)HTTP_SCOPES_TEXT_MAX,
+                   "the names of scopes");
     gateway->tokens =
         session_tokens_new(gateway->core.sessions, gateway->core.links, HTTP_TOKEN_PREFIX);
     const struct http_tokens tokens = {

@@ -157,9 +157,16 @@ bool http_request_has_token(const struct http_request *request);
 KG_MUST_CHECK int http_request_check_token(const struct http_request *request,
                                            struct kg_error *err);
 void http_server_set_tokens(struct http_server *server, const struct http_tokens *tokens);
-// The scope of a name, 0: there is none; the names of scopes, a new reference.
+// The scope of a name; 0: there is none.
 int http_scope_find(const char *name);
+// The names of the scopes, a new reference: ["read", "files"].
 json_t *http_scopes_describe(int scopes);
+// What is stored of scopes: their names with spaces between them (as in RFC 6749, section 3.3).
+// Flags are not stored, so they may be renumbered.
+enum { HTTP_SCOPES_TEXT_MAX = 63 };
+void http_scopes_format(int scopes, char ret[HTTP_SCOPES_TEXT_MAX + 1]);
+// The scopes that a text names. Names that this gateway does not know grant nothing.
+int http_scopes_parse(const char *text);
 
 // ---- Admission ------------------------------------------------------------------------------
 
@@ -210,7 +217,7 @@ enum {
                         // what names nothing; so it is with HTTP_STARTS_WORK anyway
     HTTP_STREAMED_BODY = 128, // the handler is called before the body has come, if this is large
                               // and its length was given: see http_request_on_body()
-    // What tokens must be for. They are in the records of sessions, so their values stay.
+    // The scope that a token needs for the route. Only their names are stored.
     HTTP_SCOPE_READ = 1 << 16,       // describes the session, and follows its output
     HTTP_SCOPE_RUN = 1 << 17,        // runs code and commands; includes the former
     HTTP_SCOPE_FILES_READ = 1 << 18, // reads files

@@ -3,6 +3,7 @@
 // may do: its route must name a scope (enum http_scope), which the token must have, and the request
 // must concern the token's session and nothing else.
 
+#include <assert.h>
 #include <string.h>
 
 #include "http_priv.h"
@@ -40,6 +41,32 @@ http_scopes_describe(int of)
         if (of & scopes[i].scope)
             json_array_append_new(names, json_string(scopes[i].name));
     return names;
+}
+
+void
+http_scopes_format(int of, char ret[HTTP_SCOPES_TEXT_MAX + 1])
+{
+    KG_AUTO_BUF text = {0};
+    for (size_t i = 0; i < KG_ARRAY_LEN(scopes); i++)
+        if (of & scopes[i].scope)
+            buf_printf(&text, "%s%s", text.len ? " " : "", scopes[i].name);
+    assert(text.len <= HTTP_SCOPES_TEXT_MAX); // test_http.c formats all of them
+    memcpy(ret, text.len ? text.data : "", text.len);
+    ret[text.len] = '\0';
+}
+
+int
+http_scopes_parse(const char *text)
+{
+    int found = 0;
+    while (*text) {
+        size_t len = strcspn(text, " ");
+        KG_AUTO_FREE char *name = kg_strndup(text, len);
+        found |= http_scope_find(name);
+        text += len;
+        text += strspn(text, " ");
+    }
+    return found;
 }
 
 static const char *

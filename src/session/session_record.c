@@ -90,7 +90,7 @@ session_tokens_list(const struct session *session)
     for (size_t i = 0; i < session->n_tokens; i++) {
         const struct session_token *token = &session->tokens[i];
         if (token->expires_wall_ms > now_ms)
-            json_array_append_new(list, json_pack("{s:s, s:i, s:I, s:I}", "id", token->id, "scopes",
+            json_array_append_new(list, json_pack("{s:s, s:s, s:I, s:I}", "id", token->id, "scopes",
                                                   token->scopes, "created_ms",
                                                   (json_int_t)token->created_wall_ms, "expires_ms",
                                                   (json_int_t)token->expires_wall_ms));
@@ -105,13 +105,15 @@ session_tokens_restore(struct session *session, const json_t *list)
     json_t *entry;
     json_array_foreach(list, i, entry) {
         struct session_token token = {0};
-        const char *id;
+        const char *id, *scopes;
         json_int_t created_ms, expires_ms;
-        if (json_unpack(entry, "{s:s, s:i, s:I, s:I}", "id", &id, "scopes", &token.scopes,
-                        "created_ms", &created_ms, "expires_ms", &expires_ms) < 0 ||
-            strlen(id) != SESSION_TOKEN_ID_LEN || session->n_tokens == SESSION_TOKENS_MAX)
+        if (json_unpack(entry, "{s:s, s:s, s:I, s:I}", "id", &id, "scopes", &scopes, "created_ms",
+                        &created_ms, "expires_ms", &expires_ms) < 0 ||
+            strlen(id) != SESSION_TOKEN_ID_LEN || !*scopes ||
+            strlen(scopes) > SESSION_TOKEN_SCOPES_MAX || session->n_tokens == SESSION_TOKENS_MAX)
             continue;
         memcpy(token.id, id, SESSION_TOKEN_ID_LEN);
+        strcpy(token.scopes, scopes);
         token.created_wall_ms = created_ms;
         token.expires_wall_ms = expires_ms;
         session_tokens_add(session, &token);

@@ -3,6 +3,7 @@
 // token's id, the owner, the session, the session's sandbox, the scopes and the expiry, each ended
 // by a NUL. A sandbox has one session in its life, so a later session of that name is another one.
 
+#include <assert.h>
 #include <inttypes.h>
 #include <sodium.h>
 #include <stdio.h>
@@ -76,10 +77,10 @@ static char *
 write_secret(const struct session_tokens *tokens, const struct session *session,
              const struct session_token *token)
 {
-    KG_AUTO_FREE char *scopes = kg_asprintf("%d", token->scopes);
     KG_AUTO_FREE char *expires = kg_asprintf("%" PRId64, token->expires_wall_ms);
-    const char *const parts[N_PARTS] = {
-        token->id, session->owner, session->id, sandbox_id(session->sandbox), scopes, expires};
+    const char *const parts[N_PARTS] = {token->id,     session->owner,
+                                        session->id,   sandbox_id(session->sandbox),
+                                        token->scopes, expires};
     unsigned char mac[crypto_auth_BYTES] = {0};
     char base64[SECRET_MAX];
     KG_AUTO_BUF text = {0};
@@ -122,7 +123,7 @@ session_token_read(const struct session_tokens *tokens, const char *secret,
         return SESSION_TOKEN_NONE;
     snprintf(ret->owner, sizeof ret->owner, "%s", parts[1]);
     snprintf(ret->session_id, sizeof ret->session_id, "%s", parts[2]);
-    ret->scopes = atoi(parts[4]);
+    snprintf(ret->scopes, sizeof ret->scopes, "%s", parts[4]);
     if (strtoll(parts[5], NULL, 10) <= clock_wall_ms())
         return SESSION_TOKEN_ENDED;
     const struct session *session =
@@ -136,7 +137,7 @@ session_token_read(const struct session_tokens *tokens, const char *secret,
 // ---- Making and revoking --------------------------------------------------------------------
 
 struct session_recording *
-session_token_make(const struct session_tokens *tokens, struct session *session, int scopes,
+session_token_make(const struct session_tokens *tokens, struct session *session, const char *scopes,
                    int64_t life_s, struct session_token *ret, char **ret_secret,
                    session_recorded_fn fn, void *arg, struct kg_error *err)
 {
@@ -151,8 +152,10 @@ session_token_make(const struct session_tokens *tokens, struct session *session,
         return NULL;
     }
     int64_t now_ms = clock_wall_ms();
-    *ret = (struct session_token){
-        .scopes = scopes, .created_wall_ms = now_ms, .expires_wall_ms = now_ms + life_s * 1000};
+    *ret = (struct session_token){.created_wall_ms = now_ms,
+                                  .expires_wall_ms = now_ms + life_s * 1000};
+    assert(*scopes && strlen(scopes) <= SESSION_TOKEN_SCOPES_MAX);
+    strcpy(ret->scopes, scopes);
     id_random(ret->id, SESSION_TOKEN_ID_LEN);
     session_tokens_add(session, ret);
     struct session_recording *recording = session_record(session, fn, arg, err);

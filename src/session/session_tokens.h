@@ -15,12 +15,14 @@ struct sessions;
 enum {
     SESSION_TOKEN_ID_LEN = 16,
     SESSION_TOKENS_MAX = 32,              // of a session
+    SESSION_TOKEN_SCOPES_MAX = 63,        // bytes
     SESSION_TOKEN_MAX_S = 30 * 24 * 3600, // the longest life
 };
 
 struct session_token {
     char id[SESSION_TOKEN_ID_LEN + 1];
-    int scopes; // of whoever makes tokens; above 0
+    // What it allows, in words of the caller: opaque here, and stored as it is.
+    char scopes[SESSION_TOKEN_SCOPES_MAX + 1];
     int64_t created_wall_ms, expires_wall_ms;
 };
 
@@ -32,9 +34,10 @@ void session_tokens_free(struct session_tokens *tokens);
 KG_DEFINE_AUTO(session_tokens, session_tokens_free)
 
 // Makes a token. `ret_secret` (to be freed) is to be given away when `fn` is called without an
-// error, as of session_change(). KG_SESSION_BUSY: the session has too many, or is being created.
+// error, as of session_change(). `scopes` has 1 to SESSION_TOKEN_SCOPES_MAX bytes. KG_SESSION_BUSY:
+// the session has too many, or is being created.
 KG_MUST_CHECK struct session_recording *
-session_token_make(const struct session_tokens *tokens, struct session *session, int scopes,
+session_token_make(const struct session_tokens *tokens, struct session *session, const char *scopes,
                    int64_t life_s, struct session_token *ret, char **ret_secret,
                    session_recorded_fn fn, void *arg, struct kg_error *err);
 // From now on it is not valid. KG_NOT_FOUND: there is none of that id.
@@ -49,7 +52,7 @@ json_t *session_tokens_list(const struct session *session);
 struct session_token_claim {
     char owner[64 + 1];
     char session_id[SESSION_MAX_ID_LEN + 1];
-    int scopes;
+    char scopes[SESSION_TOKEN_SCOPES_MAX + 1];
 };
 enum session_token_state {
     SESSION_TOKEN_NONE,      // it is not one of this installation

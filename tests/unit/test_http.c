@@ -1732,6 +1732,25 @@ test_tokens(void **state)
     assert_problem(&refused, 401, "unauthorized");
 }
 
+static void
+test_scopes_as_text(void **state)
+{
+    (void)state;
+    char text[HTTP_SCOPES_TEXT_MAX + 1];
+    http_scopes_format(HTTP_SCOPES, text);
+    assert_string_equal(text, "read run files:read files terminal ports");
+    assert_int_equal(http_scopes_parse(text), HTTP_SCOPES);
+    http_scopes_format(HTTP_SCOPE_FILES, text);
+    assert_string_equal(text, "files");
+    assert_int_equal(http_scopes_parse("ports  run "), HTTP_SCOPE_PORTS | HTTP_SCOPE_RUN);
+    // What is no name grants nothing: a flag's number, a part of a name, a name of the future.
+    assert_int_equal(http_scopes_parse("65536 file runs future read:"), 0);
+    assert_int_equal(http_scopes_parse("future read"), HTTP_SCOPE_READ);
+    assert_int_equal(http_scopes_parse(""), 0);
+    http_scopes_format(0, text);
+    assert_string_equal(text, "");
+}
+
 int
 main(void)
 {
@@ -1745,6 +1764,7 @@ main(void)
         TEST(test_message_cut_in_a_character),
         TEST(test_authentication),
         TEST(test_tokens),
+        cmocka_unit_test(test_scopes_as_text),
         TEST(test_cookies),
         TEST(test_without_a_key_no_body_is_read),
         TEST(test_a_head_that_drips_is_cut),

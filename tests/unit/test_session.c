@@ -719,14 +719,15 @@ test_tokens(void **state)
     KG_AUTO(file_links) links = file_links_new(f->dir, &err);
     KG_AUTO(session_tokens) tokens = session_tokens_new(f->sessions, links, "kgs_");
     open_named(f, &opener, "s1");
-    assert_non_null(
-        session_token_make(tokens, opener.session, 5, 60, &token, &secret, on_recorded, &n, &err));
+    assert_non_null(session_token_make(tokens, opener.session, "read ports", 60, &token, &secret,
+                                       on_recorded, &n, &err));
     RUN_UNTIL(f, n == 1);
     assert_int_equal(session_token_read(tokens, secret, &claim), SESSION_TOKEN_VALID);
     assert_string_equal(claim.owner, "me");
     assert_string_equal(claim.session_id, "s1");
-    assert_int_equal(claim.scopes, 5);
+    assert_string_equal(claim.scopes, "read ports");
     assert_non_null(strstr(fake_journal(), token.id));
+    assert_non_null(strstr(fake_journal(), "\"scopes\":\"read ports\""));
     assert_null(strstr(fake_journal(), secret));
     // Each character counts, and the length.
     for (size_t i = 0; secret[i]; i++) {
@@ -745,7 +746,7 @@ test_tokens(void **state)
     KG_AUTO(session_tokens) others = session_tokens_new(f->sessions, links, "kgs_");
     assert_int_equal(session_token_read(others, secret, &claim), SESSION_TOKEN_NONE);
 
-    assert_non_null(session_token_make(tokens, opener.session, 1, 600, &token, &other_secret,
+    assert_non_null(session_token_make(tokens, opener.session, "run", 600, &token, &other_secret,
                                        on_recorded, &n, &err));
     RUN_UNTIL(f, n == 2);
     virtual_clock_advance(f->loop, 61 * 1000);

@@ -16,10 +16,11 @@ rfc3339(int64_t wall_ms)
 }
 
 static json_t *
-describe_token(const char *id, int scopes, int64_t created_ms, int64_t expires_ms)
+describe_token(const char *id, const char *scopes, int64_t created_ms, int64_t expires_ms)
 {
-    return json_pack("{s:s, s:o, s:o, s:o}", "token_id", id, "scope", http_scopes_describe(scopes),
-                     "created_at", rfc3339(created_ms), "expires_at", rfc3339(expires_ms));
+    return json_pack("{s:s, s:o, s:o, s:o}", "token_id", id, "scope",
+                     http_scopes_describe(http_scopes_parse(scopes)), "created_at",
+                     rfc3339(created_ms), "expires_at", rfc3339(expires_ms));
 }
 
 static void
@@ -37,6 +38,7 @@ handle_token_make(struct http_request *request, void *arg)
     struct kg_error err = {0};
     struct token_body body;
     struct session_token token;
+    char scopes[HTTP_SCOPES_TEXT_MAX + 1];
     KG_AUTO_FREE char *secret = NULL;
     struct session *session = api_find_session(request, context);
     if (!session)
@@ -46,9 +48,10 @@ handle_token_make(struct http_request *request, void *arg)
         http_reply_error(request, &err);
         return;
     }
+    http_scopes_format(body.scopes, scopes);
     struct api_recording *making = api_recording_new(request, context, reply_made);
-    making->recording = session_token_make(context->tokens, session, body.scopes, body.life_s,
-                                           &token, &secret, api_on_recorded, making, &err);
+    making->recording = session_token_make(context->tokens, session, scopes, body.life_s, &token,
+                                           &secret, api_on_recorded, making, &err);
     if (!making->recording) {
         http_reply_error(request, &err);
         return;
@@ -72,7 +75,7 @@ handle_token_list(struct http_request *request, void *arg)
     json_array_foreach(list, i, token) {
         json_array_append_new(
             tokens, describe_token(json_string_value(json_object_get(token, "id")),
-                                   (int)json_integer_value(json_object_get(token, "scopes")),
+                                   json_string_value(json_object_get(token, "scopes")),
                                    json_integer_value(json_object_get(token, "created_ms")),
                                    json_integer_value(json_object_get(token, "expires_ms"))));
     }
