@@ -116,20 +116,29 @@ has_token(const struct http_request *request)
     return token && http_request_method(request) == HTTP_GET;
 }
 
-// Whether the request may use the port. `ret_is_public`: without its cookie.
+// Whether the request may use the port.
 static int
 check_access(const struct ports *ports, const struct http_request *request,
-             const struct session *session, const struct port_host *host, bool *ret_is_public,
-             struct kg_error *err)
+             const struct session *session, const struct port_host *host, struct kg_error *err)
 {
-    *ret_is_public = session_port_is_public(session, host->port);
-    if (*ret_is_public || port_has_cookie(request, ports->settings.links, host))
-        return port_check_origin(request, *ret_is_public, err);
+    bool is_public = session_port_is_public(session, host->port);
+    if (is_public || port_has_cookie(request, ports->settings.links, host))
+        return port_check_origin(request, is_public, err);
     return kg_error_set(
         err, KG_PORT_PRIVATE, 0,
         "port %d is private: the owner of its session can make a link that opens it, or "
         "make it public",
         host->port);
+}
+
+// Whether a link has let the client in. A page of another host may make a browser send the cookie:
+// such a request is a stranger's.
+static bool
+is_let_in(const struct ports *ports, const struct http_request *request,
+          const struct port_host *host)
+{
+    return port_has_cookie(request, ports->settings.links, host) &&
+           port_check_origin(request, false, NULL) == 0;
 }
 
 // Another gateway may have the session: then that one checks.
@@ -139,19 +148,18 @@ ports_admit(const struct http_request *request, char *ret_owner, bool *ret_trust
 {
     const struct ports *ports = arg;
     struct port_host host;
-    bool is_public;
     if (host_of(ports, request, &host) != PORT_HOST_OK)
         return kg_error_set(err, KG_NOT_FOUND, 0, "no port has this host: it is <port>-<id>.%s",
                             ports->settings.domain);
     const struct session *session = sessions_find_by_sandbox(ports->settings.sessions, host.id);
     if (!session)
-        *ret_trusted = port_has_cookie(request, ports->settings.links, &host);
+        *ret_trusted = is_let_in(ports, request, &host);
     if (!session || has_token(request))
         return 0;
-    if (check_access(ports, request, session, &host, &is_public, err) < 0)
+    if (check_access(ports, request, session, &host, err) < 0)
         return -1;
-    // Whoever visits a public port does not use up what its owner may have.
-    if (!is_public)
+    // A stranger who visits a public port does not use up what its owner may have.
+    if (is_let_in(ports, request, &host))
         strcpy(ret_owner, session_owner(session)); // of that size
     return 0;
 }
@@ -192,7 +200,6 @@ handle_port(struct http_request *request, void *arg)
     struct ports *ports = arg;
     struct port_host host;
     struct kg_error err = {0};
-    bool is_public;
     (void)host_of(ports, request, &host); // admitted, so it is one
     struct session *session = sessions_find_by_sandbox(ports->settings.sessions, host.id);
     if (!session)
@@ -200,7 +207,7 @@ handle_port(struct http_request *request, void *arg)
                      "no session has a port of this host; it may have ended");
     else if (exchange_token(ports, request, &host))
         return;
-    else if (check_access(ports, request, session, &host, &is_public, &err) == 0) {
+    else if (check_access(ports, request, session, &host, &err) == 0) {
         port_forward_start(ports->settings.loop, request, session, host.port);
         return;
     }

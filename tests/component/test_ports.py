@@ -191,15 +191,24 @@ def test_pages_of_other_hosts(gateway, session, open_port, serving):
         assert port.send("POST", headers={"Origin": "http://a.example"}).status_code == 200
 
 
-def test_a_public_ports_visitors_send_little(gateway, session, serving):
+def test_strangers_send_little_to_a_public_port(gateway, session, serving):
+    """Its owner, who has the cookie, sends as much as to a private one."""
+    large = b"x" * 3_000_000
     with serving(echo) as server:
         port = Port(gateway, session, server.port)
-        port.link(public=True)
-        assert port.send("POST", content=b"x" * 65536).status_code == 200
-        problem(port.send("POST", content=b"x" * 65537), 413, "upload_too_large")
-        port.link(public=False)
         port.open()
-        assert len(port.send("POST", content=b"x" * 3_000_000).content) > 3_000_000
+        assert len(port.send("POST", content=large).content) > len(large)
+        port.link(public=True)
+        assert len(port.send("POST", content=large).content) > len(large)
+        for stranger in (
+            {"cookie": ""},
+            {"cookie": port.cookie[:-1]},
+            {"headers": {"Origin": "http://a.example"}},  # a page that sends the owner's cookie
+            {"headers": {"Sec-Fetch-Site": "same-site"}},
+        ):
+            assert port.send("POST", content=b"x" * 65536, **stranger).status_code == 200
+            too_large = port.send("POST", content=b"x" * 65537, **stranger)
+            problem(too_large, 413, "upload_too_large")
 
 
 # ---- Hosts -------------------------------------------------------------------------------------
