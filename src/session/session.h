@@ -76,7 +76,8 @@ KG_MUST_CHECK int session_restart(struct session *session, session_restart_fn fn
 KG_MUST_CHECK int session_metadata_check(const json_t *metadata, struct kg_error *err);
 // What a client changes of a session that exists. Counts as activity. `fn` fires once, later: with
 // `err` if the change is in effect, but could not be recorded for the next gateway, or if the
-// session has ended meanwhile. KG_SESSION_BUSY: it is still being created.
+// session has ended meanwhile. Returns NULL with `err` if nothing has changed: the record could not
+// be begun, or KG_SESSION_BUSY: the session is still being created.
 struct session_change {
     const json_t *metadata; // replaces all; NULL: as it is
     int64_t idle_timeout_s; // 0: as it is

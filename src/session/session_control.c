@@ -39,6 +39,25 @@ session_describe(const struct session *session)
                      json_deep_copy(session->metadata));
 }
 
+// What session_change() changes.
+struct changeable {
+    json_t *metadata; // owned
+    int64_t idle_timeout_ms, ends_wall_ms;
+};
+
+// Returns what the session had before.
+static struct changeable
+swap_changeable(struct session *session, struct changeable now)
+{
+    struct changeable was = {.metadata = session->metadata,
+                             .idle_timeout_ms = session->idle_timeout_ms,
+                             .ends_wall_ms = session->ends_wall_ms};
+    session->metadata = now.metadata;
+    session->idle_timeout_ms = now.idle_timeout_ms;
+    session->ends_wall_ms = now.ends_wall_ms;
+    return was;
+}
+
 struct session_recording *
 session_change(struct session *session, const struct session_change *change, session_recorded_fn fn,
                void *arg, struct kg_error *err)
@@ -53,17 +72,23 @@ session_change(struct session *session, const struct session_change *change, ses
                      "max_lifetime: the session is older than that; to end it, delete it");
         return NULL;
     }
-    if (change->metadata) {
-        json_decref(session->metadata);
-        session->metadata = json_deep_copy(change->metadata);
-    }
-    if (change->idle_timeout_s)
-        session->idle_timeout_ms = change->idle_timeout_s * 1000;
-    if (change->max_lifetime_s)
-        session->ends_wall_ms = ends_ms;
+    struct changeable was = swap_changeable(
+        session, (struct changeable){
+                     .metadata = change->metadata ? json_deep_copy(change->metadata)
+                                                  : json_incref(session->metadata),
+                     .idle_timeout_ms = change->idle_timeout_s ? change->idle_timeout_s * 1000
+                                                               : session->idle_timeout_ms,
+                     .ends_wall_ms = change->max_lifetime_s ? ends_ms : session->ends_wall_ms,
+                 });
+    struct session_recording *recording = session_record(session, fn, arg, err);
+    if (!recording)
+        was = swap_changeable(session, was);
+    json_decref(was.metadata);
+    if (!recording)
+        return NULL;
     session_touch(session);
     loop_timer_start(session->expiry, 0); // it looks again when it is due
-    return session_record(session, fn, arg, err);
+    return recording;
 }
 
 struct execution *

@@ -741,8 +741,11 @@ struct provisioner_op *
 sandbox_record(struct sandbox *sandbox, const json_t *meta,
                void (*fn)(const struct kg_error *err, void *arg), void *arg, struct kg_error *err)
 {
-    (void)err;
     assert(sandbox->state == SANDBOX_CLAIMED);
+    if (fake_script.refuse_record) {
+        kg_error_set(err, KG_INTERNAL, 0, "the record cannot be written");
+        return NULL;
+    }
     KG_AUTO_FREE char *text = json_dumps(meta, JSON_COMPACT | JSON_SORT_KEYS);
     note("record", text);
     struct provisioner_op *op = KG_NEW(struct provisioner_op);

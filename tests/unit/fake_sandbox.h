@@ -27,6 +27,7 @@ struct fake_script {
     bool hold_signal;  // the agent answers a signal by fake_sandboxes_release() only
     bool hold_stop;    // the same for a stop
     bool refuse_links;
+    bool refuse_record;
     bool mute;         // kernels do not answer kernel_info_request
     bool hold_changes; // what has changed is answered by fake_sandboxes_release() only
     bool refuse_changes;

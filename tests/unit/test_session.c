@@ -707,6 +707,48 @@ test_changes_are_recorded(void **state)
 }
 
 static void
+test_a_change_that_cannot_be_recorded_is_undone(void **state)
+{
+    struct fixture *f = *state;
+    struct opener opener = {0};
+    struct kg_error err = {0};
+    struct session_token token;
+    KG_AUTO_FREE char *secret = NULL;
+    json_auto_t *before = json_pack("{s:s}", "a", "before");
+    json_auto_t *after = json_pack("{s:s}", "a", "after");
+    struct session_change change = {.metadata = before, .idle_timeout_s = 600};
+    int n = 0, n_refused = 0;
+    KG_AUTO(file_links) links = file_links_new(f->dir, &err);
+    KG_AUTO(session_tokens) tokens = session_tokens_new(f->sessions, links, "kgs_");
+    open_named(f, &opener, "s1");
+    assert_non_null(session_change(opener.session, &change, on_recorded, &n, &err));
+    RUN_UNTIL(f, n == 1);
+    json_auto_t *described = session_describe(opener.session);
+
+    fake_script.refuse_record = true;
+    change =
+        (struct session_change){.metadata = after, .idle_timeout_s = 900, .max_lifetime_s = 300};
+    virtual_clock_advance(f->loop, 100 * 1000);
+    assert_null(session_change(opener.session, &change, on_recorded, &n_refused, &err));
+    assert_int_equal(err.code, KG_INTERNAL);
+    assert_null(session_token_make(tokens, opener.session, "read", 60, &token, &secret, on_recorded,
+                                   &n_refused, &err));
+    json_auto_t *left = session_tokens_list(opener.session);
+    assert_int_equal(json_array_size(left), 0);
+    json_auto_t *now = session_describe(opener.session);
+    assert_true(json_equal(now, described)); // nor was it activity
+
+    fake_script.refuse_record = false;
+    change = (struct session_change){.max_lifetime_s = 1000};
+    assert_non_null(session_change(opener.session, &change, on_recorded, &n, &err));
+    RUN_UNTIL(f, n == 2);
+    assert_non_null(
+        strstr(fake_journal(), "\"idle_timeout_ms\":600000,\"metadata\":{\"a\":\"before\"}"));
+    assert_null(strstr(fake_journal(), "after"));
+    assert_int_equal(n_refused, 0);
+}
+
+static void
 test_tokens(void **state)
 {
     struct fixture *f = *state;
@@ -787,6 +829,7 @@ main(void)
         TEST(test_too_many_kernels_for_a_new_session),
         TEST(test_a_session_ends_at_its_end),
         TEST(test_changes_are_recorded),
+        TEST(test_a_change_that_cannot_be_recorded_is_undone),
         TEST(test_tokens),
         cmocka_unit_test(test_file_links),
         cmocka_unit_test(test_a_link_is_valid_for_a_day),
