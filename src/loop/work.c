@@ -124,6 +124,7 @@ worker_main(void *arg)
 {
     struct work_pool *pool = arg;
     setpriority(PRIO_PROCESS, (id_t)gettid(), WORKER_NICE); // of this thread only, on Linux
+    pthread_setname_np(pthread_self(), "kg-worker");
     for (struct loop_work *work; (work = pool_take(pool));) {
         work->run(work->job);
         pool_give_back(pool, work);

@@ -5,7 +5,6 @@ import hashlib
 import http.client
 import json
 import os
-import re
 import signal
 import socket
 import subprocess
@@ -282,11 +281,6 @@ def test_an_upload_whose_client_dies_leaves_nothing(gateway, files, run):
     wait_for(lambda: run("sh find . -name '.kg-upload*'").text() == "")
 
 
-def held_of_bodies(gateway):
-    text = gateway.client.get("/metrics").text
-    return float(re.search(r'kernelgate_budget_held{budget="http_body_bytes"} (\S+)', text)[1])
-
-
 def test_an_upload_goes_on_as_it_comes(gateway, files, run):
     """The sandbox gets it while the client sends, so the gateway holds little of it."""
     content = os.urandom(16 * MIB)
@@ -297,7 +291,7 @@ def test_an_upload_goes_on_as_it_comes(gateway, files, run):
     connection.endheaders(content[: 10 * MIB])
     script = "sh find . -name '.kg-upload*' -size +9000k"
     wait_for(lambda: run(script).text() != "")
-    assert held_of_bodies(gateway) < MIB
+    assert gateway.budget_held("http_body_bytes") < MIB
     connection.send(content[10 * MIB :])
     response = connection.getresponse()
     assert response.status == 201 and json.loads(response.read())["size"] == len(content)
@@ -330,7 +324,7 @@ def test_uploads_that_stop(gateway, files):
     clients = [socket.create_connection((url.hostname, url.port), timeout=30) for _ in range(16)]
     for client in clients:
         client.sendall(head.encode() + bytes(MIB))
-    assert held_of_bodies(gateway) < 4 * MIB
+    assert gateway.budget_held("http_body_bytes") < 4 * MIB
     assert files.put("after", b"z" * (20 * MIB)).status_code == 201
     for client in clients:
         client.close()

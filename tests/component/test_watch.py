@@ -234,14 +234,14 @@ def test_what_waits_for_a_client_is_bounded(gateway):
         head = f"GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
         client.sendall(head.encode())
         assert client.recv(100)
-        body = {
-            "session_id": session,
-            "code": "sh mkdir b; i=0; while [ $i -lt 4000 ]; do i=$((i+1)); : > b/$i; done; "
-            f"mv b {folder}",
-        }
-        done = gateway.client.post("/api/v1/execute_sync", json=body, timeout=60).json()["data"]
-        assert done["status"] == "ok"
-        time.sleep(0.5)
+        with watch(gateway, session, path=folder, recursive="1") as other:
+            files = "i=0; while [ $i -lt 4000 ]; do i=$((i+1)); : > b/$i; done"
+            code = f"sh mkdir b; {files}; mv b {folder}"
+            body = {"session_id": session, "code": code}
+            done = gateway.client.post("/api/v1/execute_sync", json=body, timeout=60).json()["data"]
+            assert done["status"] == "ok"
+            seen = {other.event() for _ in range(4001)}  # the gateway has been told
+            assert {event for event, *_ in seen} == {"create"}
         gateway.delete_session(session)
         received = 0
         while data := client.recv(1 << 16):

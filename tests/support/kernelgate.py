@@ -357,6 +357,12 @@ class Gateway:
         row = r'^kernelgate_http_requests_total\{.*route="/api/v1/execute".*\} (\d+)'
         return sum(map(int, re.findall(row, text, re.M)))
 
+    def budget_held(self, name):
+        """Bytes or places that are taken of a budget (docs/metrics.md)."""
+        text = self.client.get("/metrics").text
+        row = rf'^kernelgate_budget_held\{{budget="{name}"\}} (\S+)'
+        return float(re.search(row, text, re.M)[1])
+
     def pool(self):
         return self.client.get("/api/v1/health").json()["pool"]
 
