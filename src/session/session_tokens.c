@@ -42,34 +42,6 @@ session_tokens_free(struct session_tokens *tokens)
     free(tokens);
 }
 
-// ---- Those of a session ---------------------------------------------------------------------
-
-static struct session_token *
-tokens_find(const struct session *session, const char *id)
-{
-    for (size_t i = 0; i < session->n_tokens; i++)
-        if (strcmp(session->tokens[i].id, id) == 0)
-            return &session->tokens[i];
-    return NULL;
-}
-
-static void
-tokens_remove(struct session *session, const struct session_token *token)
-{
-    size_t at = (size_t)(token - session->tokens);
-    size_t n_behind = --session->n_tokens - at;
-    memmove(&session->tokens[at], &session->tokens[at + 1], n_behind * sizeof *session->tokens);
-}
-
-static void
-tokens_forget_expired(struct session *session)
-{
-    int64_t now_ms = clock_wall_ms();
-    for (size_t i = session->n_tokens; i-- > 0;)
-        if (session->tokens[i].expires_wall_ms <= now_ms)
-            tokens_remove(session, &session->tokens[i]);
-}
-
 // ---- Secrets --------------------------------------------------------------------------------
 
 // To be freed.
@@ -131,7 +103,8 @@ session_token_read(const struct session_tokens *tokens, const char *secret,
     if (!session)
         return SESSION_TOKEN_ELSEWHERE;
     bool same = session->sandbox && strcmp(sandbox_id(session->sandbox), parts[3]) == 0;
-    return same && tokens_find(session, parts[0]) ? SESSION_TOKEN_VALID : SESSION_TOKEN_ENDED;
+    return same && session_tokens_find(session, parts[0]) ? SESSION_TOKEN_VALID
+                                                          : SESSION_TOKEN_ENDED;
 }
 
 // ---- Making and revoking --------------------------------------------------------------------
@@ -145,7 +118,7 @@ session_token_make(const struct session_tokens *tokens, struct session *session,
         kg_error_set(err, KG_SESSION_BUSY, 0, "the session is still being created");
         return NULL;
     }
-    tokens_forget_expired(session);
+    session_tokens_forget_expired(session);
     if (session->n_tokens >= SESSION_TOKENS_MAX) {
         kg_error_set(err, KG_SESSION_BUSY, 0, "the session has %zu tokens already; revoke one",
                      session->n_tokens);
@@ -160,7 +133,7 @@ session_token_make(const struct session_tokens *tokens, struct session *session,
     session_tokens_add(session, ret);
     struct session_recording *recording = session_record(session, fn, arg, err);
     if (!recording) {
-        tokens_remove(session, tokens_find(session, ret->id));
+        session_tokens_remove(session, session_tokens_find(session, ret->id));
         return NULL;
     }
     *ret_secret = write_secret(tokens, session, ret);
@@ -173,15 +146,15 @@ struct session_recording *
 session_token_revoke(struct session *session, const char *id, session_recorded_fn fn, void *arg,
                      struct kg_error *err)
 {
-    tokens_forget_expired(session);
-    const struct session_token *token = tokens_find(session, id);
+    session_tokens_forget_expired(session);
+    const struct session_token *token = session_tokens_find(session, id);
     if (!token) {
         kg_error_set(err, KG_NOT_FOUND, 0, "the session has no token %s", id);
         return NULL;
     }
     log_info("token revoked", LOG_STR("session", session->id), LOG_STR("owner", session->owner),
              LOG_STR("token", token->id));
-    tokens_remove(session, token);
+    session_tokens_remove(session, token);
     return session_record(session, fn, arg, err);
 }
 

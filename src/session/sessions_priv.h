@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // A session and the registry, for the files of this module. Each file uses those below it only:
 //
-//     sessions.c            the registry, limits, opening; file_links.c and session_tokens.c stand
-//     on it session_start.c       new and adopted sessions, the sandbox's events, expiry
+//     sessions.c            the registry, limits, opening; file_links.c and session_tokens.c use it
+//     session_start.c       new and adopted sessions, the sandbox's events, expiry
 //     session_record.c      what another gateway knows of a session, and changes of that
+//     session_token_list.c  the tokens that a session has
 //     session_kernels.c     kernels, and the step that follows their events
 //     session_end.c         the end of one session and of all
 //     session_opens.c, session_commands.c, session_files.c, session_downloads.c,
@@ -135,7 +136,8 @@ bool session_is_awaited(const struct session *session);
 // The same, and what runs alone. Reported to clients as is_busy; use session_is_idle() to decide
 // whether to end a session.
 bool session_is_busy(const struct session *session);
-// Whether somebody has used it within a day: longer than that, nothing that is no use keeps it.
+// Whether somebody has used it within the last day. After that, activity that is not use no longer
+// keeps it from expiring.
 bool session_is_used(const struct session *session);
 // Counts as activity, but not as use.
 void session_keep(struct session *session);
@@ -224,12 +226,21 @@ KG_MUST_CHECK int session_record_read(const json_t *record, struct session_recor
 // Records the session as it is now; as session_change() otherwise. It must have its sandbox.
 KG_MUST_CHECK struct session_recording *
 session_record(struct session *session, session_recorded_fn fn, void *arg, struct kg_error *err);
-// Tokens (session_tokens.h). Takes up those of a record; what is malformed is left out.
-void session_tokens_restore(struct session *session, const json_t *list);
-void session_tokens_add(struct session *session, const struct session_token *token);
 // Whether it has all these members.
 bool session_has_metadata(const struct session *session, const json_t *wanted);
 void session_recordings_end(struct session *session, const struct kg_error *err);
+
+// ---- session_token_list.c (session_tokens.h) ------------------------------------------------
+
+// Copies the token. There must be room: SESSION_TOKENS_MAX.
+void session_tokens_add(struct session *session, const struct session_token *token);
+// NULL: there is none of that id.
+struct session_token *session_tokens_find(const struct session *session, const char *id);
+// The token must be one of the session's.
+void session_tokens_remove(struct session *session, const struct session_token *token);
+void session_tokens_forget_expired(struct session *session);
+// Takes up those of a record, as session_tokens_list() made them; leaves out what is malformed.
+void session_tokens_restore(struct session *session, const json_t *list);
 
 // ---- session_start.c ------------------------------------------------------------------------
 
