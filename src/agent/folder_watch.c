@@ -105,12 +105,12 @@ no_room(int failure, struct kg_error *err)
                                           : "the sandbox has no instance of inotify left");
 }
 
-// Watches the folder at the path. -1 with KG_NOT_FOUND or KG_INVALID_PATH: it is no folder any
-// more.
+// Watches the folder at the path. Fails with KG_NOT_FOUND or KG_INVALID_PATH if there is no folder
+// any more.
 static int
 folder_add(struct folder_watch *watch, const char *path, struct kg_error *err)
 {
-    char name[32]; // by which inotify finds what is open
+    char name[32]; // inotify takes a path: that of the open folder
     KG_AUTO_FREE char *whole = whole_path(watch, path);
 
     KG_AUTO_FD fd = walk_open_folder(watch->settings.root, whole, err);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A request that another server answers: what the client sends goes to a socket, and what comes
-// from it goes back. Each side waits for the other, so what is kept is bounded.
+// Carries bytes between a client and another server. It reads from one side only while the other
+// side takes what was read, so what it keeps is bounded.
 
 #include <errno.h>
 #include <string.h>
@@ -78,8 +78,8 @@ send_more(struct http_pump *pump)
     }
 }
 
-// More of the client's body has come. That the other server does not take it is no failure: it may
-// have refused the request, and its answer is there, too.
+// More of the client's body has arrived. If it cannot be sent, the pump goes on: the other server
+// may have refused the request, and then its answer can still be read.
 static void
 pump_on_client_body(void *arg)
 {
@@ -91,7 +91,8 @@ pump_on_client_body(void *arg)
     update_watch(pump);
 }
 
-// The client goes on, or sends another request, which this connection will not answer.
+// The client has sent more of the body, or bytes of an upgraded connection, or another request,
+// which this connection does not answer.
 static void
 pump_on_client_data(void *arg)
 {
@@ -166,7 +167,7 @@ pump_on_socket(int fd, int events, void *arg)
             return;
         pump->full = pump->started && http_stream_backlog(pump->request) > HIGH_WATERMARK;
     }
-    // It may refuse a body before it has read all of it: then its answer is there, too.
+    // The same as in pump_on_client_body().
     if (!send_more(pump))
         pump->out.len = pump->sent = 0;
     update_watch(pump);

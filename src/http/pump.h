@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Carries a request to another server, over a socket, and the bytes that come back to whoever makes
-// an answer of them. On the loop's thread.
+// Sends a request to another server over a socket, and gives the bytes of its answer to the caller,
+// who writes the client's answer. On the loop's thread.
 #pragma once
 
 #include "http.h"
@@ -8,19 +8,19 @@
 
 struct http_pump;
 struct http_pump_events {
-    // Bytes have come (borrowed). False: the pump was freed.
+    // Bytes have arrived (borrowed). Returns false if it has freed the pump.
     bool (*on_data)(const char *data, size_t len, void *arg);
-    // The other server has closed the connection (`why` NULL), or it has failed. Must free the
-    // pump, or end the request, which owns it.
+    // The other server has closed the connection (`why` is NULL), or the connection has failed.
+    // Must free the pump, or end the request if that owns the pump.
     void (*on_end)(const char *why, void *arg);
 };
-// Sends `head` (copied), the body of the request and, of an upgraded connection, what the client
-// sends. Owns `fd`, a connected non-blocking socket.
+// Sends `head` (copied), then the request's body, and after an upgrade what the client sends. Owns
+// `fd`, a connected non-blocking socket.
 struct http_pump *http_pump_new(struct loop *loop, struct http_request *request, int fd,
                                 const char *head, const struct http_pump_events *events, void *arg);
 void http_pump_free(struct http_pump *pump);
-// One of these when the answer begins, from on_data. From then on it is not read while the client
-// does not.
+// on_data calls one of these when the answer begins. From then on the pump does not read from the
+// other server while too much waits for the client.
 void http_pump_stream(struct http_pump *pump); // after the start of a stream
 void http_pump_tunnel(struct http_pump *pump, int status, bool upgrades);
 void http_pump_upgrade(struct http_pump *pump, const char *protocol);

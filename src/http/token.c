@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tokens: credentials for one session, with scopes. Here alone is decided what a request with one
-// may do: its route must name a scope (enum http_scope), which the token must have, and the request
-// must concern the token's session and nothing else.
+// Tokens: credentials for one session, with scopes. This file alone decides what a request with a
+// token may do: the flags of its route must have a scope (HTTP_SCOPE_…), the token must have that
+// scope, too, and the request must concern the token's session and nothing else.
 
 #include <assert.h>
 #include <string.h>

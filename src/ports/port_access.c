@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who may use a private port: whoever has its host's cookie, which a link's token was exchanged
-// for.
+// Access to private ports: a link has a token, the token is exchanged once for a cookie of the
+// port's host, and whoever has that cookie may use the port.
 
 #include <inttypes.h>
 #include <sodium.h>

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tokens: secrets by which clients use one session, within scopes and for a time. A token says
-// whose session it is for, signed, so that each gateway that has the key can tell where it belongs.
-// The session has the ids of those that are in force, so that it can revoke one; no secret is kept.
+// Tokens: secrets with which clients use one session, within scopes and for a limited time. A token
+// names its session and the owner, and is signed, so every gateway that has the key can tell where
+// it belongs. The session keeps the ids of its valid tokens, so that it can revoke one. It keeps no
+// secret.
 #pragma once
 
 #include <jansson.h>
@@ -21,7 +22,7 @@ enum {
 
 struct session_token {
     char id[SESSION_TOKEN_ID_LEN + 1];
-    // What it allows, in words of the caller: opaque here, and stored as it is.
+    // What the token allows. The caller chooses the words; they are stored as they are.
     char scopes[SESSION_TOKEN_SCOPES_MAX + 1];
     int64_t created_wall_ms, expires_wall_ms;
 };
