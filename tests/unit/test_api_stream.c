@@ -13,6 +13,7 @@ struct watched {
     struct stream_watch *watch;
     bool waits; // nothing but the client is waited for
     int n_stalled;
+    bool paused;
 };
 
 static bool
@@ -20,6 +21,14 @@ waits_for_client(const void *arg)
 {
     const struct watched *watched = arg;
     return watched->waits;
+}
+
+// The request has ended.
+static void
+on_gone(void *arg)
+{
+    struct watched *watched = arg;
+    stream_watch_free(KG_STEAL(watched->watch));
 }
 
 static void
@@ -112,6 +121,59 @@ test_a_reader_that_stops_while_more_comes_is_not_cut(void **state)
 }
 
 static void
+on_pause(bool paused, void *arg)
+{
+    struct watched *watched = arg;
+    assert_int_not_equal(paused, watched->paused);
+    watched->paused = paused;
+}
+
+// Writes lines until the watch is paused.
+static void
+write_until_paused(struct watched *watched)
+{
+    json_auto_t *line = json_pack("{s:s}", "type", "a line of a certain length");
+    while (!watched->paused) {
+        assert_in_range(http_stream_backlog(bench.held), 0, STREAM_HIGH_WATERMARK);
+        stream_watch_line(watched->watch, line);
+        bench_turn();
+    }
+    stream_watch_line(watched->watch, line); // what still comes is written, and pauses nothing
+}
+
+static void
+test_a_slow_reader_pauses_the_source(void **state)
+{
+    (void)state;
+    struct watched watched = {0};
+    KG_AUTO_RAW raw;
+    raw_open_small(&raw, 256 * 1024);
+    raw_send(&raw, "GET /stream HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    WAIT(bench.held);
+    watched.watch = stream_watch_new(&(const struct stream_watch_settings){
+        .loop = bench.loop,
+        .request = bench.held,
+        .tick_ms = TICK_MS,
+        .on_pause = on_pause,
+        .arg = &watched,
+    });
+    http_request_on_gone(bench.held, NULL, NULL);
+    http_request_own(bench.held, &watched, on_gone);
+    for (int i = 0; i < 2; i++) { // each time anew
+        raw_pause(&raw, true);
+        write_until_paused(&watched);
+        raw_pause(&raw, false);
+        WAIT(!watched.paused);
+        assert_in_range(http_stream_backlog(bench.held), 0, STREAM_LOW_WATERMARK);
+    }
+    // One that reads nothing while the source waits for it is cut.
+    raw_pause(&raw, true);
+    write_until_paused(&watched);
+    PASS_TIME_UNTIL(&bench, !watched.watch);
+    bench.held = NULL;
+}
+
+static void
 test_keepalives(void **state)
 {
     (void)state;
@@ -131,6 +193,7 @@ test_api_stream(void)
     const struct CMUnitTest tests[] = {
         TEST(test_a_reader_that_is_slow_is_not_cut),
         TEST(test_a_reader_that_stops_while_more_comes_is_not_cut),
+        TEST(test_a_slow_reader_pauses_the_source),
         TEST(test_keepalives),
     };
     return cmocka_run_group_tests_name("api: streams", tests, NULL, NULL);

@@ -142,9 +142,14 @@ struct stream_watch_settings {
     int64_t tick_ms;
     bool of_lines; // write a keepalive line if the client has read everything
     // The client read none of its queued bytes for four ticks in a row, while `waits_for_client`
-    // was true. May free the watch. NULL: stalled clients are kept.
+    // was true. May free the watch. NULL: the answer is aborted if there is `on_pause`; else
+    // stalled clients are kept.
     loop_fn on_stalled;
-    bool (*waits_for_client)(const void *arg);
+    bool (*waits_for_client)(const void *arg); // NULL: while it is paused
+    // To stop what the lines are made of, and to let it go on: stream_watch_line() has left more
+    // than STREAM_HIGH_WATERMARK bytes for the client, and the client has read until
+    // STREAM_LOW_WATERMARK. NULL: it cannot be stopped.
+    void (*on_pause)(bool paused, void *arg);
     void *arg;
 };
 struct stream_watch;

@@ -18,7 +18,6 @@ struct command_stream {
     struct session_command *command;
     bool waits;
     bool started;
-    bool paused;
     bool starts_with_line;
     struct buf outputs[2]; // by enum sandbox_stream; with `waits` there is no terminal
     struct stream_watch *watch;
@@ -52,17 +51,11 @@ write_line(struct command_stream *stream, json_t *line)
 }
 
 static void
-pause_command(struct command_stream *stream, bool paused)
+pause_command(bool paused, void *arg)
 {
-    if (stream->command && paused != stream->paused)
+    const struct command_stream *stream = arg;
+    if (stream->command)
         session_command_pause(stream->command, paused);
-    stream->paused = paused;
-}
-
-static void
-command_on_drain(void *arg)
-{
-    pause_command(arg, false);
 }
 
 // A client that does not read may delay the command, but not beyond its timeout.
@@ -71,13 +64,6 @@ waits_for_client(const void *arg)
 {
     const struct command_stream *stream = arg;
     return clock_mono_ms() > stream->deadline_ms;
-}
-
-static void
-command_on_stalled(void *arg)
-{
-    const struct command_stream *stream = arg;
-    http_stream_abort(stream->request);
 }
 
 // The headers of any answer that is not an error.
@@ -95,7 +81,6 @@ start_stream(struct command_stream *stream)
     stream->started = true;
     add_headers(stream);
     http_stream_start(stream->request, 200, "application/x-ndjson; charset=utf-8");
-    http_stream_on_drain(stream->request, STREAM_LOW_WATERMARK, command_on_drain, stream);
     stream_watch_start(stream->watch);
 }
 
@@ -142,8 +127,6 @@ command_on_output(enum sandbox_stream kind, const char *text, size_t len, void *
         return;
     }
     write_line(stream, output_line(kind, text, len));
-    if (http_stream_backlog(stream->request) > STREAM_HIGH_WATERMARK)
-        pause_command(stream, true);
 }
 
 static void
@@ -262,8 +245,8 @@ command_stream_new(struct http_request *request, const struct command_stream_set
         .request = request,
         .tick_ms = STREAM_TICK_MS,
         .of_lines = true,
-        .on_stalled = command_on_stalled,
         .waits_for_client = waits_for_client,
+        .on_pause = pause_command,
         .arg = stream,
     });
     const char *id = session_id(settings->session);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Watches a streamed answer: sends keepalives, and notices a client that has stopped reading.
+// Watches a streamed answer: sends keepalives, pauses the source of its lines while the client
+// reads slowly, and notices a client that has stopped reading.
 
 #include "api_priv.h"
 #include "pace.h"
@@ -9,20 +10,27 @@ enum { MAX_STALLED = 4 }; // ticks in a row without a byte read
 struct stream_watch {
     struct stream_watch_settings settings;
     struct http_pace *pace;
+    bool paused;
 };
 
 static bool
 watch_waits_for_client(const void *arg)
 {
-    const struct stream_watch_settings *settings = &((const struct stream_watch *)arg)->settings;
-    return settings->on_stalled && settings->waits_for_client(settings->arg);
+    const struct stream_watch *watch = arg;
+    const struct stream_watch_settings *settings = &watch->settings;
+    if (!settings->on_stalled && !settings->on_pause)
+        return false;
+    return settings->waits_for_client ? settings->waits_for_client(settings->arg) : watch->paused;
 }
 
 static void
 watch_on_slow(void *arg)
 {
     const struct stream_watch *watch = arg;
-    watch->settings.on_stalled(watch->settings.arg);
+    if (watch->settings.on_stalled)
+        watch->settings.on_stalled(watch->settings.arg);
+    else
+        http_stream_abort(watch->settings.request);
 }
 
 static void
@@ -52,6 +60,19 @@ stream_watch_new(const struct stream_watch_settings *settings)
     return watch;
 }
 
+static void
+watch_pause(struct stream_watch *watch, bool paused)
+{
+    watch->paused = paused;
+    watch->settings.on_pause(paused, watch->settings.arg);
+}
+
+static void
+watch_on_drain(void *arg)
+{
+    watch_pause(arg, false);
+}
+
 void
 stream_watch_line(struct stream_watch *watch, const json_t *line)
 {
@@ -61,6 +82,11 @@ stream_watch_line(struct stream_watch *watch, const json_t *line)
     buf_append(&text, "\n", 1);
     http_stream_write(watch->settings.request, text.data, text.len);
     stream_watch_start(watch);
+    if (!watch->settings.on_pause || watch->paused ||
+        http_stream_backlog(watch->settings.request) <= STREAM_HIGH_WATERMARK)
+        return;
+    http_stream_on_drain(watch->settings.request, STREAM_LOW_WATERMARK, watch_on_drain, watch);
+    watch_pause(watch, true);
 }
 
 void

@@ -14,7 +14,6 @@ struct watch_stream {
     char *path; // of the folder, as the client calls it
     bool recursive;
     bool started;
-    bool paused;
     char session_id[SESSION_MAX_ID_LEN + 1];
 };
 
@@ -29,34 +28,12 @@ stream_free(void *arg)
     free(stream);
 }
 
-// ---- Slow clients ---------------------------------------------------------------------------
-
 static void
-stream_pause(struct watch_stream *stream, bool paused)
+stream_on_pause(bool paused, void *arg)
 {
-    if (stream->watch && stream->paused != paused)
+    const struct watch_stream *stream = arg;
+    if (stream->watch)
         session_watch_pause(stream->watch, paused);
-    stream->paused = paused;
-}
-
-static void
-stream_on_drain(void *arg)
-{
-    stream_pause(arg, false);
-}
-
-static bool
-stream_waits_for_client(const void *arg)
-{
-    const struct watch_stream *stream = arg;
-    return stream->paused;
-}
-
-static void
-stream_on_stalled(void *arg)
-{
-    const struct watch_stream *stream = arg;
-    http_stream_abort(stream->request);
 }
 
 // ---- Lines ----------------------------------------------------------------------------------
@@ -80,7 +57,6 @@ stream_on_started(int folders, void *arg)
         http_stream_end(stream->request);
         return;
     }
-    http_stream_on_drain(stream->request, STREAM_LOW_WATERMARK, stream_on_drain, stream);
     stream_watch_start(stream->pace);
     stream_line(stream, json_pack("{s:s, s:s, s:b, s:i, s:s}", "type", "started", "path",
                                   stream->path, "recursive", (int)stream->recursive, "folders",
@@ -98,8 +74,6 @@ stream_on_event(const struct session_watch_event *event, void *arg)
                                       event->event, "path", api_client_path(event->path), "from",
                                       event->from ? api_client_path(event->from) : NULL, "folder",
                                       (int)event->is_folder));
-    if (http_stream_backlog(stream->request) > STREAM_HIGH_WATERMARK)
-        stream_pause(stream, true);
 }
 
 static json_t *
@@ -146,8 +120,7 @@ stream_new(struct http_request *request, const struct api_context *context,
         .request = request,
         .tick_ms = STREAM_TICK_MS,
         .of_lines = true,
-        .on_stalled = stream_on_stalled,
-        .waits_for_client = stream_waits_for_client,
+        .on_pause = stream_on_pause,
         .arg = stream,
     });
     http_request_own(request, stream, stream_free);
