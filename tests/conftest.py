@@ -154,6 +154,32 @@ def start_replica(start_gateway, tmp_path):
 
 
 @pytest.fixture
+def pair(start_replica):
+    """Two replicas of the test's own, which know each other."""
+    return replicas.pair_of(start_replica)
+
+
+@pytest.fixture(scope="module")
+def lasting_pair(engine, quick, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("pair")
+    with (
+        gateways(quick) as start_gateway,
+        replicas.installation(start_gateway, folder) as start_replica,
+    ):
+        yield replicas.pair_of(start_replica)
+
+
+@pytest.fixture
+def shared_pair(lasting_pair):
+    """Two replicas for tests that end none of them."""
+    yield lasting_pair
+    first, second = lasting_pair
+    for session_id in replicas.listed(first):
+        first.delete_session(session_id)
+    wait_for(lambda: replicas.listed(first) == replicas.listed(second) == [])
+
+
+@pytest.fixture
 def clients(start_gateway):
     """Makes clients by key, and closes them."""
     made = []

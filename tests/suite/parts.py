@@ -137,8 +137,8 @@ NODE = "make_node_environment; make_jupyter_environment"
 CHROMIUM = "install_packages chromium vim-tiny procps; make_browser_environment; make_port_apps"
 CLUSTER = tests(
     "e2e",
-    "kubernetes deployment cluster_faults replicas replica_races execute sessions commands files terminals"
-    " packages pool recovery failures isolation egress mcp_cluster",
+    "kubernetes deployment cluster_faults replicas replica_races replica_takeover replica_tools execute"
+    " sessions commands files terminals packages pool recovery failures isolation egress mcp_cluster",
 )
 UNDER_VALGRIND = (
     "accounts agent api auth base config docker door egress http kubernetes loop mcp_tools metrics"
