@@ -13,6 +13,7 @@ import urllib.parse
 import httpx
 
 HANG = 20  # seconds, for what is known to come
+HELLO = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 5\r\n\r\nhello"
 
 
 def listen(family, pid):
@@ -84,6 +85,15 @@ def serving(pid, serve, **options):
 def header(head, name):
     """The values of a header in a head."""
     return re.findall(rf"(?mi)^{re.escape(name)}: *(.*?)\r?$", head)
+
+
+def echo(connection, head, rest):
+    """Answers with the request, as it came."""
+    length = int((header(head, "Content-Length") or ["0"])[0])
+    while len(rest) < length:
+        rest += connection.recv(1 << 16)
+    body = head.encode("latin-1") + b"\r\n\r\n" + rest
+    connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
 
 
 class Port:
