@@ -221,6 +221,15 @@ size_t json_value_weight(const struct json_t *value);
 // written without escapes, so `name` has no backslash. The text must be valid JSON; otherwise the
 // result is meaningless.
 const char *json_member(const char *text, size_t len, const char *name, size_t *ret_len);
+// The members of an object, one after the other; false: there is no further one. `at` is 0 at
+// first. The name is without its quotes, as it is written. The same is required of the text.
+struct json_text_member {
+    const char *name;
+    size_t name_len;
+    const char *value;
+    size_t value_len;
+};
+bool json_next_member(const char *text, size_t len, size_t *at, struct json_text_member *ret);
 // The same JSON with all characters that are not ASCII escaped. To be freed.
 char *json_ascii(const char *text, size_t len);
 
@@ -292,6 +301,9 @@ int64_t clock_wall_ms(void);
 // Writes `wall_ms` as 2026-01-31T23:59:59.123Z (RFC 3339): 25 bytes with the NUL.
 #define CLOCK_RFC3339_LEN 25
 void clock_format_rfc3339(int64_t wall_ms, char ret[CLOCK_RFC3339_LEN]);
+// Reads a time of RFC 3339, with any offset; what is below a millisecond is cut off. -1: it is not
+// one.
+KG_MUST_CHECK int clock_parse_rfc3339(const char *text, int64_t *ret_wall_ms);
 
 // ---- Log ------------------------------------------------------------------------------------
 

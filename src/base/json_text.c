@@ -102,26 +102,34 @@ value_end(const char *text, size_t len, size_t at)
     return at;
 }
 
+bool
+json_next_member(const char *text, size_t len, size_t *at, struct json_text_member *ret)
+{
+    size_t here = skip_blanks(text, len, *at);
+    if (here >= len || (text[here] != '{' && text[here] != ','))
+        return false;
+    size_t key = skip_blanks(text, len, here + 1) + 1;
+    if (key > len || text[key - 1] != '"')
+        return false;
+    size_t key_end = string_end(text, len, key);
+    size_t value = skip_blanks(text, len, skip_blanks(text, len, key_end) + 1); // after the colon
+    if (value >= len)
+        return false;
+    *at = value_end(text, len, value);
+    *ret = (struct json_text_member){text + key, key_end - key - 1, text + value, *at - value};
+    return true;
+}
+
 const char *
 json_member(const char *text, size_t len, const char *name, size_t *ret_len)
 {
-    size_t at = skip_blanks(text, len, 0);
-    while (at < len && (text[at] == '{' || text[at] == ',')) {
-        size_t key = skip_blanks(text, len, at + 1) + 1;
-        if (key > len || text[key - 1] != '"')
-            break;
-        size_t key_end = string_end(text, len, key);
-        bool found =
-            key_end - key == strlen(name) + 1 && strncmp(text + key, name, key_end - key - 1) == 0;
-        at = skip_blanks(text, len, skip_blanks(text, len, key_end) + 1); // after the colon
-        if (at >= len)
-            break;
-        size_t end = value_end(text, len, at);
-        if (found) {
-            *ret_len = end - at;
-            return text + at;
+    size_t at = 0, name_len = strlen(name);
+    struct json_text_member member;
+    while (json_next_member(text, len, &at, &member)) {
+        if (member.name_len == name_len && memcmp(member.name, name, name_len) == 0) {
+            *ret_len = member.value_len;
+            return member.value;
         }
-        at = skip_blanks(text, len, end);
     }
     *ret_len = 0;
     return NULL;

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "core.h"
+#include "e2b.h"
 #include "jupyter.h"
 #include "metrics.h"
 #include "ports.h"
@@ -388,6 +389,9 @@ make_face_context(struct core *core)
         .sessions = core->sessions,
         .links = core->links,
         .domain = config->ports_domain,
+        .own_ports = e2b_own_ports,
+        .named_in = E2B_SANDBOX_HEADER,
+        .token_header = E2B_TRAFFIC_HEADER,
     };
     core->ports = ports_new(&ports);
     core->face = (struct face_context){

@@ -14,6 +14,7 @@
 #include "budget.h"
 #include "console.h"
 #include "core.h"
+#include "e2b.h"
 #include "http.h"
 #include "jupyter.h"
 #include "login_limits.h"
@@ -55,6 +56,7 @@ struct gateway {
     struct http_server *server;
     struct session_tokens *tokens;
     struct api_context api;
+    struct e2b *e2b;
     struct console *console; // NULL: it is off
     struct mcp_face *mcp;
     struct notebook *notebook; // NULL: that face is off
@@ -270,7 +272,18 @@ serve_faces(struct gateway *gateway, struct kg_error *err)
         .started_ms = clock_mono_ms(),
     };
     api_register(gateway->server, &gateway->api);
-    ports_serve_http(core->ports, gateway->server);
+    const struct e2b_settings e2b = {
+        .loop = core->loop,
+        .face = &core->face,
+        .tokens = gateway->tokens,
+        .cpus = config->cpus,
+        .memory_mb = config->memory_mb,
+        .disk_mb = config->disk_mb,
+        .network = strcmp(config->network, "egress") == 0,
+    };
+    gateway->e2b = e2b_new(&e2b);
+    e2b_serve_http(gateway->e2b, gateway->server);
+    ports_serve_http(core->ports, gateway->server, gateway->tokens);
     if (gateway->console)
         console_register(gateway->server, gateway->console);
     gateway->mcp = mcp_face_new(core, config->upload_root);
@@ -504,6 +517,7 @@ gateway_fini(struct gateway *gateway)
     loop_signal_free(gateway->terminate);
     loop_signal_free(gateway->interrupt);
     http_server_free(gateway->server);
+    e2b_free(gateway->e2b);
     session_tokens_free(gateway->tokens);
     console_free(gateway->console);
     replicas_free(gateway->replicas);

@@ -46,6 +46,7 @@ find_route(struct http_request *request, struct kg_error *err)
     request->handler = entry->route.handler;
     request->handler_arg = entry->arg;
     request->concerns = entry->route.concerns;
+    request->dialect = entry->dialect;
     return 0;
 }
 

@@ -109,8 +109,8 @@ take_length(struct http_head *head, const char *value)
     return NULL;
 }
 
-static void
-add_header(struct http_head *head, const char *name, const char *value)
+void
+head_add(struct http_head *head, const char *name, const char *value)
 {
     if (head->n_headers == head->n_allocated) {
         head->n_allocated = head->n_allocated ? 2 * head->n_allocated : 16;
@@ -130,7 +130,7 @@ take_header(struct http_head *head, char *line)
     value += strspn(value, " \t");
     for (size_t len = strlen(value); len > 0 && strchr(" \t", value[len - 1]);)
         value[--len] = '\0';
-    add_header(head, name, value);
+    head_add(head, name, value);
     head->n_hosts += strcasecmp(name, "Host") == 0;
     if (strcasecmp(name, "Content-Length") == 0) {
         head->n_framings++;

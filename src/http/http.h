@@ -282,8 +282,22 @@ struct http_route {
     int flags;
     const struct http_concern *concerns; // borrowed; or NULL. The pattern has what they name
 };
+// How the clients of a protocol that is not ours send their credential, and what they read of an
+// error. The cookie of a login does not count on such routes.
+struct http_dialect {
+    // The credential in the request's head, to be freed; NULL: there is none of the protocol's, but
+    // maybe `Authorization: Bearer`.
+    char *(*credential)(const struct http_request *request);
+    // The JSON body of an answer in place of a problem document, a new reference. It may change
+    // `status`, which is the error's, and add headers. http_request_arg() is the route's argument.
+    json_t *(*describe_error)(struct http_request *request, const struct kg_error *err,
+                              int *status);
+};
 void http_server_add_routes(struct http_server *server, const struct http_route *routes, size_t n,
                             void *arg);
+// The same, of a dialect, which is borrowed.
+void http_server_add_dialect(struct http_server *server, const struct http_dialect *dialect,
+                             const struct http_route *routes, size_t n, void *arg);
 
 // ---- Sites ----------------------------------------------------------------------------------
 
@@ -300,8 +314,15 @@ struct http_site {
                  struct kg_error *err);
     http_handler_fn handler;
     const struct http_concern *concerns;
+    // Whether a host of the site's domain is another name of the server itself: its requests go to
+    // the routes, whatever allowed-hosts says. `ret_value` (HTTP_NAMED_MAX + 1 bytes, empty
+    // before): if it is set, the host names something, which a request has in the header `named_in`
+    // then, in place of what its client says there. NULL: none is.
+    bool (*is_server)(const char *host, char *ret_value, void *arg);
+    const char *named_in;
     void *arg;
 };
+enum { HTTP_NAMED_MAX = 64 };
 // Copies `site`, whose pointers stay borrowed.
 void http_server_set_site(struct http_server *server, const struct http_site *site);
 

@@ -187,6 +187,7 @@ struct http_param {
 
 struct http_router_entry {
     struct http_route route;
+    const struct http_dialect *dialect; // NULL: the server's own
     void *arg;
 };
 
@@ -281,9 +282,10 @@ struct http_request {
     http_handler_fn handler;
     void *handler_arg;
     const struct http_concern *concerns;
-    int known_methods;   // of its path, if there is no route for its own
-    bool is_handled;     // it was complete: a handler, or an error, answers it
-    struct kg_error err; // why it is refused
+    const struct http_dialect *dialect; // of its route; or NULL
+    int known_methods;                  // of its path, if there is no route for its own
+    bool is_handled;                    // it was complete: a handler, or an error, answers it
+    struct kg_error err;                // why it is refused
     // Its body:
     struct http_framing framing;
     struct evbuffer *body;
@@ -314,8 +316,10 @@ struct http_request {
     struct loop_timer *drain_timer;
     struct loop_timer *flush_timer; // of a stream
     struct evbuffer_cb_entry *output_cb;
-    bool of_site;    // see http_server_set_site()
-    bool is_trusted; // the same: its body may be large, though it has no owner here
+    bool of_site;     // see http_server_set_site()
+    bool to_own_name; // is_server() of struct http_site
+    char *named;      // the same: what its host names; or NULL
+    bool is_trusted;  // the same: its body may be large, though it has no owner here
     // What upgrade.c has of an upgraded connection.
     loop_fn on_data;
     void *on_data_arg;
@@ -337,6 +341,8 @@ KG_MUST_CHECK int head_parse(const char *text, size_t len, struct http_head *ret
 KG_MUST_CHECK int head_parse_answer(const char *text, size_t len, struct http_head *ret,
                                     struct kg_error *err);
 void head_fini(struct http_head *head);
+// Adds a header, which stays borrowed.
+void head_add(struct http_head *head, const char *name, const char *value);
 // The first value of a header; NULL: there is none.
 const char *head_find(const struct http_head *head, const char *name);
 // Whether one of the lists of that name has the token, in any case.

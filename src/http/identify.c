@@ -64,7 +64,12 @@ key_in_subprotocol(const struct http_request *request)
 char *
 http_request_credential(const struct http_request *request, bool *ret_is_login)
 {
-    const char *credential = credential_of(request);
+    char *theirs = request->dialect ? request->dialect->credential(request) : NULL;
+    const char *credential = theirs ? NULL : credential_of(request);
+    if (request->dialect) {
+        *ret_is_login = false;
+        return theirs ? theirs : credential ? kg_strdup(credential) : NULL;
+    }
     bool others_count = !credential && !(request->flags & HTTP_TOKEN_KEY);
     bool may_be_offered = others_count && (request->flags & HTTP_KEY_IN_QUERY);
     char *offered = may_be_offered ? key_in_subprotocol(request) : NULL;

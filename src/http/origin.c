@@ -90,7 +90,7 @@ origin_check(const struct http_server *server, const struct http_request *reques
     if (!server->check_origin_and_host)
         return 0;
     const char *host = http_request_header(request, "Host");
-    if (!host || !host_known(server, host))
+    if (!host || !(request->to_own_name || host_known(server, host)))
         return kg_error_set(
             err, KG_FORBIDDEN_HOST, 0,
             "Host: this name does not belong to the gateway; add it to allowed-hosts");

@@ -281,5 +281,11 @@ http_reply_error(struct http_request *request, const struct kg_error *err)
             kg_asprintf("%lld", (long long)(err->retry_after_s > 0 ? err->retry_after_s : 1));
         http_reply_header(request, "Retry-After", seconds);
     }
-    reply_json_as(request, info->http_status, "application/problem+json", problem_new(err));
+    int status = info->http_status;
+    if (request->dialect) {
+        json_t *body = request->dialect->describe_error(request, err, &status);
+        reply_json_as(request, status, "application/json", body);
+        return;
+    }
+    reply_json_as(request, status, "application/problem+json", problem_new(err));
 }

@@ -112,6 +112,7 @@ request_free(struct http_request *request)
     loop_timer_free(request->slow_timer);
     parsed_free(request->json);
     json_decref(request->elsewhere);
+    free(request->named);
     free(request->raw_path);
     free(request->path);
     free(request->query);

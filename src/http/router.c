@@ -23,16 +23,23 @@ concerns_what_it_has(const struct http_route *route)
 }
 
 void
-http_server_add_routes(struct http_server *server, const struct http_route *routes, size_t n,
-                       void *arg)
+http_server_add_dialect(struct http_server *server, const struct http_dialect *dialect,
+                        const struct http_route *routes, size_t n, void *arg)
 {
     struct http_router *router = &server->router;
     router->entries = kg_realloc(router->entries, (router->n + n) * sizeof *router->entries);
     for (size_t i = 0; i < n; i++) {
         assert(routes[i].pattern[0] == '/');
         assert(concerns_what_it_has(&routes[i]));
-        router->entries[router->n++] = (struct http_router_entry){routes[i], arg};
+        router->entries[router->n++] = (struct http_router_entry){routes[i], dialect, arg};
     }
+}
+
+void
+http_server_add_routes(struct http_server *server, const struct http_route *routes, size_t n,
+                       void *arg)
+{
+    http_server_add_dialect(server, NULL, routes, n, arg);
 }
 
 static void

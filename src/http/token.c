@@ -157,7 +157,8 @@ session_of(struct http_request *request)
     const struct http_concern *rule = naming_rule(request);
     if (rule->kind == HTTP_CONCERNS_SESSION && rule->part == HTTP_IN_BODY)
         return named_in_body(request, rule);
-    const char *name = http_request_param(request, rule->name);
+    const char *name = rule->part == HTTP_IN_HEADER ? http_request_header(request, rule->name)
+                                                    : http_request_param(request, rule->name);
     if (rule->kind == HTTP_CONCERNS_MADE)
         name = request->server->tokens.session_of(name, request->owner, &request->token,
                                                   request->server->tokens.arg);

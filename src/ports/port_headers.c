@@ -70,7 +70,8 @@ port_request_header(struct buf *head, const char *name, const char *value,
                     const struct http_request *request)
 {
     static const char *const own[] = {"X-API-Key", "Forwarded",     "X-Forwarded-",
-                                      "X-Real-IP", "X-Kernelgate-", NULL};
+                                      "X-Real-IP", "X-Kernelgate-", "E2B-Traffic-Access-Token",
+                                      NULL};
     (void)request;
     if (strcasecmp(name, "Cookie") == 0)
         append_cookies(head, value);

@@ -66,6 +66,16 @@ port_host_parse(const char *host, const char *domain, struct port_host *ret)
     return PORT_HOST_OK;
 }
 
+bool
+port_host_is_api(const char *host, const char *domain)
+{
+    static const char api[] = "api";
+    size_t len = strcspn(host, ":");
+    bool is_clean = host[len + strspn(host + len, ":0123456789")] == '\0';
+    return is_clean && prefix_len(host, len, domain) == strlen(api) &&
+           strncasecmp(host, api, strlen(api)) == 0;
+}
+
 int
 ports_check_domain(const char *domain, struct kg_error *err)
 {

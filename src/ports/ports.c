@@ -10,10 +10,12 @@
 #include "sandbox.h"
 #include "session.h"
 #include "session_ports.h"
+#include "session_tokens.h"
 #include "sessions.h"
 
 struct ports {
     struct ports_settings settings;
+    const struct session_tokens *session_tokens;
     struct port_tokens tokens;
 };
 
@@ -46,13 +48,27 @@ port_suffix(const struct http_request *request)
     return colon && !strchr(colon, ']') ? colon : "";
 }
 
+static bool
+has_domain(const struct ports *ports, const struct http_request *request)
+{
+    const char *domain = ports->settings.domain;
+    return *domain && (strcmp(domain, "localhost") != 0 || http_request_is_to_loopback(request));
+}
+
+char *
+ports_domain(const struct ports *ports, const struct http_request *request)
+{
+    if (!has_domain(ports, request))
+        return NULL;
+    return kg_asprintf("%s%s", ports->settings.domain, port_suffix(request));
+}
+
 static int
 find_host(const struct ports *ports, const struct http_request *request,
           const struct session *session, int port, struct port_host *ret, struct kg_error *err)
 {
-    const char *domain = ports->settings.domain;
     const struct sandbox *sandbox = session_sandbox(session);
-    if (!*domain || (strcmp(domain, "localhost") == 0 && !http_request_is_to_loopback(request)))
+    if (!has_domain(ports, request))
         return kg_error_set(err, KG_PORT_FORBIDDEN, 0,
                             "ports have no address that can be reached from here: set "
                             "ports-domain");
@@ -108,12 +124,48 @@ ports_claim(const char *host, void *arg)
     return port_host_parse(host, ports->settings.domain, &ignored) != PORT_HOST_OTHER;
 }
 
+// Whether the host is the gateway's own, after all.
 static bool
-has_token(const struct http_request *request)
+ports_is_server(const char *host, char *ret_value, void *arg)
+{
+    _Static_assert((int)HTTP_NAMED_MAX >= (int)PORT_HOST_ID_MAX, "the id of a sandbox");
+    const struct ports *ports = arg;
+    struct port_host parsed;
+    if (!ports->settings.own_ports)
+        return false;
+    if (port_host_is_api(host, ports->settings.domain))
+        return true;
+    if (port_host_parse(host, ports->settings.domain, &parsed) != PORT_HOST_OK)
+        return false;
+    for (const int *port = ports->settings.own_ports; *port; port++) {
+        if (*port == parsed.port) {
+            strcpy(ret_value, parsed.id); // it fits
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool
+has_link_token(const struct http_request *request)
 {
     KG_AUTO_FREE char *rest = NULL;
     KG_AUTO_FREE char *token = port_target_token(http_request_target(request), &rest);
     return token && http_request_method(request) == HTTP_GET;
+}
+
+// Programs send a token of the session where browsers have the cookie.
+static bool
+has_session_token(const struct ports *ports, const struct http_request *request,
+                  const struct session *session)
+{
+    struct session_token_claim claim;
+    const char *name = ports->settings.token_header;
+    const char *token = name ? http_request_header(request, name) : NULL;
+    return token &&
+           session_token_read(ports->session_tokens, token, &claim) == SESSION_TOKEN_VALID &&
+           (http_scopes_parse(claim.scopes) & HTTP_SCOPE_PORTS) && strcmp(claim.owner, session_owner(session)) == 0 &&
+           strcmp(claim.session_id, session_id(session)) == 0;
 }
 
 // Whether the request may use the port.
@@ -124,6 +176,8 @@ check_access(const struct ports *ports, const struct http_request *request,
     bool is_public = session_port_is_public(session, host->port);
     if (is_public || port_has_cookie(request, ports->settings.links, host))
         return port_check_origin(request, is_public, err);
+    if (has_session_token(ports, request, session))
+        return 0;
     return kg_error_set(
         err, KG_PORT_PRIVATE, 0,
         "port %d is private: the owner of its session can make a link that opens it, or "
@@ -154,12 +208,12 @@ ports_admit(const struct http_request *request, char *ret_owner, bool *ret_trust
     const struct session *session = sessions_find_by_sandbox(ports->settings.sessions, host.id);
     if (!session)
         *ret_trusted = is_let_in(ports, request, &host);
-    if (!session || has_token(request))
+    if (!session || has_link_token(request))
         return 0;
     if (check_access(ports, request, session, &host, err) < 0)
         return -1;
     // A stranger who visits a public port does not use up what its owner may have.
-    if (is_let_in(ports, request, &host))
+    if (is_let_in(ports, request, &host) || has_session_token(ports, request, session))
         strcpy(ret_owner, session_owner(session)); // of that size
     return 0;
 }
@@ -224,7 +278,8 @@ ask_concern(struct http_request *request, struct http_concern *ret, char **ret_n
 }
 
 void
-ports_serve_http(struct ports *ports, struct http_server *server)
+ports_serve_http(struct ports *ports, struct http_server *server,
+                 const struct session_tokens *tokens)
 {
     static const struct http_concern concerns[] = {
         {.kind = HTTP_CONCERNS_ASKED, .ask = ask_concern}, {0}};
@@ -234,8 +289,11 @@ ports_serve_http(struct ports *ports, struct http_server *server)
         .admit = ports_admit,
         .handler = handle_port,
         .concerns = concerns,
+        .is_server = ports_is_server,
+        .named_in = ports->settings.named_in,
         .arg = ports,
     };
+    ports->session_tokens = tokens;
     if (*ports->settings.domain)
         http_server_set_site(server, &site);
 }

@@ -28,6 +28,9 @@ enum port_host_kind {
 // Reads a Host header: <port>-<id>.<domain>, and maybe a port of the server's.
 enum port_host_kind port_host_parse(const char *host, const char *domain, struct port_host *ret);
 
+// Whether it is api.<domain>.
+bool port_host_is_api(const char *host, const char *domain);
+
 // ---- port_headers.c -------------------------------------------------------------------------
 
 #define PORT_COOKIE "kernelgate_port"

@@ -23,6 +23,9 @@ const char *session_id(const struct session *session);
 const char *session_owner(const struct session *session);
 // Borrowed; NULL while the session is still waiting for its sandbox.
 struct sandbox *session_sandbox(const struct session *session);
+// What the face that has made the session wants to know of it later, also after a restart: an
+// object, borrowed. NULL: nothing.
+const json_t *session_face(const struct session *session);
 // {session_id, created_at, last_activity, expires_at, ends_at, is_busy, execution_count, kernels,
 // memory_bytes, commands, terminals, metadata}; times are RFC 3339, ends_at is null without an end;
 // memory_bytes is sandbox_memory(), or null; commands and terminals are those that run, as
@@ -30,6 +33,9 @@ struct sandbox *session_sandbox(const struct session *session);
 json_t *session_describe(const struct session *session);
 // The kernel that the session was opened with, borrowed; NULL while it has none.
 struct kernel *session_first_kernel(const struct session *session);
+// Milliseconds since it was created, and until its end, whatever happens (INT64_MAX: it has none).
+int64_t session_age_ms(const struct session *session);
+int64_t session_left_ms(const struct session *session);
 // Milliseconds since its last activity.
 int64_t session_idle_ms(const struct session *session);
 // Counts as activity: the session expires idle_timeout from now.
@@ -74,6 +80,11 @@ KG_MUST_CHECK int session_restart(struct session *session, session_restart_fn fn
 // Fails unless `metadata` is an object of at most 32 strings: names of 1 to 64 bytes, values of at
 // most 512, 4096 bytes together.
 KG_MUST_CHECK int session_metadata_check(const json_t *metadata, struct kg_error *err);
+// Fails unless `env` is an object of at most SESSION_ENV_ENTRIES_MAX strings with names of
+// environment variables. These are below the agent's limits, which also cover the variables of the
+// gateway and the kernelspec.
+enum { SESSION_ENV_ENTRIES_MAX = 64, SESSION_ENV_BYTES_MAX = 16 << 10 };
+KG_MUST_CHECK int session_env_check(const json_t *env, struct kg_error *err);
 // What a client changes of a session that exists. Counts as activity. `fn` fires once, later: with
 // `err` if the change is in effect, but could not be recorded for the next gateway, or if the
 // session has ended meanwhile. Returns NULL with `err` if nothing has changed: the record could not
@@ -82,6 +93,7 @@ struct session_change {
     const json_t *metadata; // replaces all; NULL: as it is
     int64_t idle_timeout_s; // 0: as it is
     int64_t max_lifetime_s; // since its creation; 0: as it is
+    int64_t lifetime_s;     // the same from now
 };
 struct session_recording;
 typedef void (*session_recorded_fn)(const struct kg_error *err, void *arg);

@@ -39,6 +39,18 @@ session_describe(const struct session *session)
                      json_deep_copy(session->metadata));
 }
 
+int64_t
+session_age_ms(const struct session *session)
+{
+    return clock_wall_ms() - session->created_wall_ms;
+}
+
+int64_t
+session_left_ms(const struct session *session)
+{
+    return session->ends_wall_ms ? session->ends_wall_ms - clock_wall_ms() : INT64_MAX;
+}
+
 // What session_change() changes.
 struct changeable {
     json_t *metadata; // owned
@@ -62,7 +74,8 @@ struct session_recording *
 session_change(struct session *session, const struct session_change *change, session_recorded_fn fn,
                void *arg, struct kg_error *err)
 {
-    int64_t ends_ms = session->created_wall_ms + change->max_lifetime_s * 1000;
+    int64_t ends_ms = change->lifetime_s ? clock_wall_ms() + change->lifetime_s * 1000
+                                         : session->created_wall_ms + change->max_lifetime_s * 1000;
     if (session->state != SESSION_READY) {
         kg_error_set(err, KG_SESSION_BUSY, 0, "the session is still being created");
         return NULL;
@@ -78,7 +91,7 @@ session_change(struct session *session, const struct session_change *change, ses
                                                   : json_incref(session->metadata),
                      .idle_timeout_ms = change->idle_timeout_s ? change->idle_timeout_s * 1000
                                                                : session->idle_timeout_ms,
-                     .ends_wall_ms = change->max_lifetime_s ? ends_ms : session->ends_wall_ms,
+                     .ends_wall_ms = change->max_lifetime_s || change->lifetime_s ? ends_ms : session->ends_wall_ms,
                  });
     struct session_recording *recording = session_record(session, fn, arg, err);
     if (!recording)

@@ -53,6 +53,7 @@ dispose(struct session *session)
 {
     json_decref(session->env);
     json_decref(session->metadata);
+    json_decref(session->face);
     free(session->tokens);
     json_decref(session->packages);
     free(session->owner);

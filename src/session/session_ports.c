@@ -180,6 +180,8 @@ sessions_ports_fini(struct sessions *sessions)
 bool
 session_port_is_public(const struct session *session, int port)
 {
+    if (session->ports_are_public)
+        return true;
     for (size_t i = 0; i < session->n_public_ports; i++) {
         if (session->public_ports[i] == port)
             return true;

@@ -77,33 +77,36 @@ session_has_metadata(const struct session *session, const json_t *wanted)
 json_t *
 session_record_make(const struct session *session)
 {
-    return json_pack("{s:s, s:s, s:I, s:I, s:b, s:O, s:O, s:I, s:o}", "session_id", session->id,
-                     "owner", session->owner, "created_ms", (json_int_t)session->created_wall_ms,
-                     "idle_timeout_ms", (json_int_t)session->idle_timeout_ms, "one_shot",
-                     session->one_shot, "env", session->env, "metadata", session->metadata,
-                     "ends_ms", (json_int_t)session->ends_wall_ms, "tokens",
-                     session_tokens_list(session));
+    return json_pack("{s:s, s:s, s:I, s:I, s:b, s:O, s:O, s:I, s:o, s:O*, s:b}", "session_id",
+                     session->id, "owner", session->owner, "created_ms",
+                     (json_int_t)session->created_wall_ms, "idle_timeout_ms",
+                     (json_int_t)session->idle_timeout_ms, "one_shot", session->one_shot, "env",
+                     session->env, "metadata", session->metadata, "ends_ms",
+                     (json_int_t)session->ends_wall_ms, "tokens", session_tokens_list(session),
+                     "face", session->face, "ports_are_public", session->ports_are_public);
 }
 
 int
 session_record_read(const json_t *record, struct session_record *ret, struct kg_error *err)
 {
     json_error_t why;
-    int one_shot;
+    int one_shot, ports_are_public = false;
     json_int_t created_ms, idle_timeout_ms, ends_ms = 0;
     *ret = (struct session_record){0};
     // What has a question mark is not in records of earlier versions.
     if (json_unpack_ex((json_t *)(uintptr_t)record, &why, 0,
-                       "{s:s, s:s, s:I, s:I, s:b, s:o, s?o, s?I, s?o}", "session_id", &ret->id,
-                       "owner", &ret->owner, "created_ms", &created_ms, "idle_timeout_ms",
+                       "{s:s, s:s, s:I, s:I, s:b, s:o, s?o, s?I, s?o, s?o, s?b}", "session_id",
+                       &ret->id, "owner", &ret->owner, "created_ms", &created_ms, "idle_timeout_ms",
                        &idle_timeout_ms, "one_shot", &one_shot, "env", &ret->env, "metadata",
-                       &ret->metadata, "ends_ms", &ends_ms, "tokens", &ret->tokens) < 0)
+                       &ret->metadata, "ends_ms", &ends_ms, "tokens", &ret->tokens, "face",
+                       &ret->face, "ports_are_public", &ports_are_public) < 0)
         return kg_error_set(err, KG_INVALID, 0, "meta.json is malformed: %s", why.text);
     if (one_shot)
         return kg_error_set(err, KG_INVALID, 0, "the client of this one-shot session is gone");
     ret->created_wall_ms = created_ms;
     ret->idle_timeout_ms = idle_timeout_ms;
     ret->ends_wall_ms = ends_ms;
+    ret->ports_are_public = ports_are_public;
     return 0;
 }
 

@@ -124,6 +124,8 @@ session_on_pooled_sandbox(struct sandbox *sandbox, struct kernel *kernel,
         return;
     }
     session->sandbox = sandbox;
+    if (session->named_by_sandbox)
+        session_rename(session, sandbox_id(sandbox));
     sandbox_set_events(sandbox, &session_sandbox_events, session);
     if (kernel) {
         kernel_set_events(kernel, &session_kernel_events, session);
@@ -184,6 +186,8 @@ session_make(struct sessions *sessions, const struct session_record *record)
     session->owner = kg_strdup(record->owner);
     session->env = record->env ? json_deep_copy(record->env) : json_object();
     session->metadata = record->metadata ? json_deep_copy(record->metadata) : json_object();
+    session->face = json_incref(record->face);
+    session->ports_are_public = record->ports_are_public;
     session_tokens_restore(session, record->tokens);
     session->idle_timeout_ms = record->idle_timeout_ms;
     session->created_wall_ms = record->created_wall_ms;
@@ -214,12 +218,15 @@ session_new(struct sessions *sessions, const struct session_request *request)
         .owner = request->owner,
         .env = (json_t *)(uintptr_t)request->env,
         .metadata = (json_t *)(uintptr_t)request->metadata,
+        .face = (json_t *)(uintptr_t)request->face,
+        .ports_are_public = request->ports_are_public,
         .created_wall_ms = now_ms,
         .idle_timeout_ms = idle_s * 1000,
         .ends_wall_ms = lifetime_s ? now_ms + lifetime_s * 1000 : 0,
     };
     struct session *session = session_make(sessions, &record);
     session->one_shot = request->one_shot;
+    session->named_by_sandbox = request->named_by_sandbox;
     // A pooled kernel has the pool's kernelspec, and does not have this session's environment.
     session->with_kernel =
         request->kernelspec == settings->pooled_spec && json_object_size(session->env) == 0;

@@ -19,6 +19,14 @@ session_bucket_of(struct sessions *sessions, const char *id)
 }
 
 void
+session_rename(struct session *session, const char *id)
+{
+    LIST_REMOVE(session, in_bucket);
+    snprintf(session->id, sizeof session->id, "%s", id);
+    LIST_INSERT_HEAD(session_bucket_of(session->sessions, id), session, in_bucket);
+}
+
+void
 session_set_state(struct session *session, enum session_state state)
 {
     assert(session->state != SESSION_ENDING && state != SESSION_CREATING);
@@ -43,6 +51,12 @@ struct sandbox *
 session_sandbox(const struct session *session)
 {
     return session->sandbox;
+}
+
+const json_t *
+session_face(const struct session *session)
+{
+    return session->face;
 }
 
 struct kernel *

@@ -14,6 +14,8 @@
 #include "sessions_priv.h"
 
 enum { N_PARTS = 6, TEXT_MAX = 512, SECRET_MAX = 1024 };
+// What the id of a standing token begins with, and no other one's.
+enum { STANDING = '_' };
 enum { BASE64 = sodium_base64_VARIANT_URLSAFE_NO_PADDING };
 
 struct session_tokens {
@@ -46,13 +48,12 @@ session_tokens_free(struct session_tokens *tokens)
 
 // To be freed.
 static char *
-write_secret(const struct session_tokens *tokens, const struct session *session,
-             const struct session_token *token)
+write_secret(const struct session_tokens *tokens, const char *owner, const char *session,
+             const char *sandbox, const struct session_token *token)
 {
     KG_AUTO_FREE char *expires = kg_asprintf("%" PRId64, token->expires_wall_ms);
-    const char *const parts[N_PARTS] = {token->id,     session->owner,
-                                        session->id,   sandbox_id(session->sandbox),
-                                        token->scopes, expires};
+    const char *const parts[N_PARTS] = {token->id, owner,         session,
+                                        sandbox,   token->scopes, expires};
     unsigned char mac[crypto_auth_BYTES] = {0};
     char base64[SECRET_MAX];
     KG_AUTO_BUF text = {0};
@@ -96,15 +97,26 @@ session_token_read(const struct session_tokens *tokens, const char *secret,
     snprintf(ret->owner, sizeof ret->owner, "%s", parts[1]);
     snprintf(ret->session_id, sizeof ret->session_id, "%s", parts[2]);
     snprintf(ret->scopes, sizeof ret->scopes, "%s", parts[4]);
-    if (strtoll(parts[5], NULL, 10) <= clock_wall_ms())
+    bool is_standing = parts[0][0] == STANDING;
+    if (!is_standing && strtoll(parts[5], NULL, 10) <= clock_wall_ms())
         return SESSION_TOKEN_ENDED;
     const struct session *session =
         sessions_find(tokens->sessions, ret->owner, ret->session_id, NULL);
     if (!session)
         return SESSION_TOKEN_ELSEWHERE;
     bool same = session->sandbox && strcmp(sandbox_id(session->sandbox), parts[3]) == 0;
-    return same && session_tokens_find(session, parts[0]) ? SESSION_TOKEN_VALID
-                                                          : SESSION_TOKEN_ENDED;
+    bool is_valid = same && (is_standing || session_tokens_find(session, parts[0]));
+    return is_valid ? SESSION_TOKEN_VALID : SESSION_TOKEN_ENDED;
+}
+
+char *
+session_token_standing(const struct session_tokens *tokens, const struct session_token_claim *claim,
+                       const char *sandbox, const char *label)
+{
+    struct session_token token = {0};
+    snprintf(token.id, sizeof token.id, "%c%s", STANDING, label);
+    snprintf(token.scopes, sizeof token.scopes, "%s", claim->scopes);
+    return write_secret(tokens, claim->owner, claim->session_id, sandbox, &token);
 }
 
 // ---- Making and revoking --------------------------------------------------------------------
@@ -136,7 +148,8 @@ session_token_make(const struct session_tokens *tokens, struct session *session,
         session_tokens_remove(session, session_tokens_find(session, ret->id));
         return NULL;
     }
-    *ret_secret = write_secret(tokens, session, ret);
+    *ret_secret = write_secret(tokens, session->owner, session->id,
+                               sandbox_id(session->sandbox), ret);
     log_info("token made", LOG_STR("session", session->id), LOG_STR("owner", session->owner),
              LOG_STR("token", ret->id));
     return recording;

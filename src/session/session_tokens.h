@@ -63,6 +63,12 @@ enum session_token_state {
 };
 enum session_token_state session_token_read(const struct session_tokens *tokens, const char *secret,
                                             struct session_token_claim *ret);
+// The secret of a token that is in no list: the same whenever it is asked for, of any gateway of the
+// installation, and valid until the session ends. `label` (up to 15 of a-z) tells it from others,
+// `sandbox` is the id of the session's. To be freed.
+char *session_token_standing(const struct session_tokens *tokens,
+                             const struct session_token_claim *claim, const char *sandbox,
+                             const char *label);
 // The id of an execution's session if it is of that session, and not of an earlier one of its name;
 // else NULL. Borrowed.
 const char *session_of_execution(const struct session_tokens *tokens, struct executions *executions,

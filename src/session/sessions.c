@@ -317,6 +317,17 @@ sessions_ids(const struct sessions *sessions, const char *owner)
     return ids;
 }
 
+void
+sessions_each(struct sessions *sessions, const char *owner,
+              void (*fn)(struct session *session, void *arg), void *arg)
+{
+    struct session *session;
+    TAILQ_FOREACH(session, &sessions->live, link) {
+        if (strcmp(session->owner, owner) == 0)
+            fn(session, arg);
+    }
+}
+
 static bool
 passes(const struct session *session, const struct sessions_filter *filter)
 {

@@ -85,6 +85,11 @@ struct session_request {
     int64_t max_lifetime_s; // the same: it ends then, whatever happens
     const json_t *metadata; // of a new session: session_metadata_check(); or NULL
     bool one_shot;          // a new session ends with its first execution
+    // Of a new session, without session_id: its id is that of its sandbox, which can be a part of a
+    // host's name.
+    bool named_by_sandbox;
+    bool ports_are_public; // of a new session: whoever knows a port's host may use it
+    const json_t *face;    // of a new session: session_face(); or NULL
 };
 
 // Finds or creates the session, and waits until its kernel of that kernelspec is ready. The
@@ -129,7 +134,10 @@ int64_t sessions_count_of(const struct sessions *sessions, const char *owner);
 json_t *sessions_ids(const struct sessions *sessions, const char *owner);
 // {id: session_describe()} of one owner's sessions, a new reference.
 json_t *sessions_describe(const struct sessions *sessions, const char *owner);
-// The same of those to which all of this applies.
+// Calls `fn` for each of one owner's sessions. It must not end any.
+void sessions_each(struct sessions *sessions, const char *owner,
+                   void (*fn)(struct session *session, void *arg), void *arg);
+// sessions_describe() of those to which all of this applies.
 struct sessions_filter {
     const json_t *metadata;        // they have these members; or NULL
     const struct kernelspec *spec; // they have a kernel of it; or NULL

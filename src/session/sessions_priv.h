@@ -61,7 +61,10 @@ struct session {
     char id[SESSION_MAX_ID_LEN + 1];
     json_t *env;
     json_t *metadata; // an object of strings
+    json_t *face;     // session_face(); or NULL
     bool one_shot;
+    bool named_by_sandbox; // and not named yet, until it has one
+    bool ports_are_public;
     bool broken; // its sandbox can run no kernel any more
     int64_t idle_timeout_ms;
     int64_t created_wall_ms;
@@ -127,6 +130,7 @@ struct sessions {
 
 // Where the live sessions of this id are, of all owners.
 struct session_bucket *session_bucket_of(struct sessions *sessions, const char *id);
+void session_rename(struct session *session, const char *id);
 void session_set_state(struct session *session, enum session_state state);
 // NULL: there is none yet.
 struct kernel *session_find_kernel(const struct session *session, const struct kernelspec *spec);
@@ -216,6 +220,8 @@ struct session_record {
     json_t *env;
     json_t *metadata; // NULL: none
     json_t *tokens;   // the same: session_tokens_list()
+    json_t *face;     // NULL: session_face() has none
+    bool ports_are_public;
     int64_t created_wall_ms, idle_timeout_ms;
     int64_t ends_wall_ms; // 0: at no time
 };

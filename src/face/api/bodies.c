@@ -12,8 +12,6 @@
 #include "session_packages.h"
 #include "session_tokens.h"
 
-// Below the agent's limits, which also cover the variables of the gateway and the kernelspec.
-enum { MAX_ENV_ENTRIES = 64, MAX_ENV_BYTES = 16 << 10 };
 enum { MAX_CWD_BYTES = 4000, MAX_VARIABLES = 1024, MAX_SESSION_S = 31536000 };
 enum { MAX_KEPT_TIMEOUT_S = 24 * 3600, TOKEN_LIFE_S = 3600 };
 
@@ -68,20 +66,8 @@ take_object(const json_t *root, const char *name, size_t max, const json_t **ret
 static int
 take_env(const json_t *root, const json_t **ret, struct kg_error *err)
 {
-    if (take_object(root, "env", MAX_ENV_ENTRIES, ret, err) < 0)
-        return -1;
-    size_t bytes = 0;
-    const char *key;
-    json_t *value;
-    json_object_foreach((json_t *)(uintptr_t)*ret, key, value) {
-        if (!json_is_string(value) || !env_name_valid(key))
-            return kg_error_set(err, KG_INVALID, 0,
-                                "env must map names to strings; \"%.40s\" does not", key);
-        bytes += strlen(key) + json_string_length(value);
-    }
-    if (bytes > MAX_ENV_BYTES)
-        return kg_error_set(err, KG_INVALID, 0, "env is larger than %d bytes", MAX_ENV_BYTES);
-    return 0;
+    *ret = member(root, "env");
+    return *ret ? session_env_check(*ret, err) : 0;
 }
 
 // `kernel` and `language` are two names of one field.

@@ -15,7 +15,6 @@ handle_kernel_list(struct http_request *request, void *arg)
 // ---- Start ----------------------------------------------------------------------------------
 
 // Lower than the agent's limits, as for sessions of the other APIs.
-enum { MAX_ENV_ENTRIES = 64, MAX_ENV_BYTES = 16 << 10 };
 
 // Jupyter Server sends these with each kernel. They have no use here, and a kernel with its own
 // variables cannot come from the pool.
@@ -38,9 +37,9 @@ read_env(const json_t *body, struct kg_error *err)
     json_t *env = json_object_get(body, "env");
     if (!env || json_is_null(env))
         return NULL;
-    if (!json_is_object(env) || json_object_size(env) > MAX_ENV_ENTRIES) {
+    if (!json_is_object(env) || json_object_size(env) > SESSION_ENV_ENTRIES_MAX) {
         kg_error_set(err, KG_INVALID, 0, "env must be an object with at most %d members",
-                     MAX_ENV_ENTRIES);
+                     SESSION_ENV_ENTRIES_MAX);
         return NULL;
     }
     json_auto_t *taken = json_object();
@@ -58,8 +57,8 @@ read_env(const json_t *body, struct kg_error *err)
         bytes += strlen(name) + json_string_length(value);
         json_object_set(taken, name, value);
     }
-    if (bytes > MAX_ENV_BYTES) {
-        kg_error_set(err, KG_INVALID, 0, "env is larger than %d bytes", MAX_ENV_BYTES);
+    if (bytes > SESSION_ENV_BYTES_MAX) {
+        kg_error_set(err, KG_INVALID, 0, "env is larger than %d bytes", SESSION_ENV_BYTES_MAX);
         return NULL;
     }
     return json_object_size(taken) > 0 ? json_incref(taken) : NULL;
