@@ -16,6 +16,8 @@ timeout_parse(const struct e2b *e2b, const json_t *root, const char *name, int64
     int64_t limit = e2b->settings.face->max_lifetime_s;
     int64_t max = limit ? limit : TIMEOUT_MAX_S;
     *ret = fallback < max ? fallback : max;
+    if (!json_is_object(root))
+        return kg_error_set(err, KG_INVALID, 0, "the body must be an object");
     if (!value || json_is_null(value))
         return 0;
     if (!json_is_integer(value) || json_integer_value(value) < 0)

@@ -79,7 +79,8 @@ describe_sandbox_error(struct http_request *request, const struct kg_error *err,
 {
     const struct e2b *e2b = http_request_arg(request);
     const char *id = http_request_header(request, E2B_SANDBOX_HEADER);
-    bool is_about_it = err->code == KG_SESSION_NOT_FOUND || err->code == KG_UNAUTHORIZED;
+    bool is_about_it = err->code == KG_SESSION_NOT_FOUND || err->code == KG_UNAUTHORIZED ||
+                       err->code == KG_TOKEN_SCOPE;
     if (!is_about_it || (id && sessions_find_by_sandbox(e2b->settings.face->sessions, id)))
         return describe(err->message, *status);
     *status = 502;

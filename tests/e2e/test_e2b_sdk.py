@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+"""E2B's own SDK for Python, unchanged: sandboxes and run_code."""
+
+import base64
+import datetime
+import threading
+
+import e2b
+import pytest
+from e2b_code_interpreter import Sandbox
+from kernelgate import wait_for
+
+
+@pytest.fixture(scope="module")
+def options(gateway):
+    """By the two URLs; the gateway of these tests has no key, so any one will do."""
+    return {"api_url": gateway.url, "sandbox_url": gateway.url, "api_key": "e2b_00"}
+
+
+@pytest.fixture(scope="module")
+def sandbox(options):
+    made = Sandbox.create(timeout=600, **options)
+    yield made
+    made.kill()
+
+
+def test_life(gateway, options):
+    made = Sandbox.create(timeout=600, metadata={"user": "a b&c=d"}, envs={"OF_ALL": "one"}, **options)
+    assert made.is_running()
+    assert made.run_code("import os; os.environ['OF_ALL']").text == "one"
+    info = made.get_info()
+    assert info.metadata == {"user": "a b&c=d"} and info.state.value == "running"
+    listed = e2b.Sandbox.list(query=e2b.SandboxQuery(metadata={"user": "a b&c=d"}), **options)
+    assert [it.sandbox_id for it in listed.next_items()] == [made.sandbox_id] and not listed.has_next
+    made.set_timeout(50)
+    left = made.get_info().end_at - datetime.datetime.now(datetime.UTC)
+    assert left.total_seconds() <= 51
+    assert made.get_metrics()[0].mem_used > 0
+    other = Sandbox.connect(made.sandbox_id, **options)
+    made.run_code("shared = 5")
+    assert other.run_code("shared").text == "5"
+    assert made.kill() is True and made.kill() is False
+    assert not other.is_running()
+    with pytest.raises(e2b.TimeoutException):
+        other.run_code("1")
+    with pytest.raises(e2b.NotFoundException):
+        Sandbox.connect(made.sandbox_id, **options)
+    assert gateway.client.get(f"/api/v1/sessions/{made.sandbox_id}").status_code == 404
+
+
+def test_code(sandbox):
+    told = []
+    run = sandbox.run_code(
+        "import sys\nprint('out')\nprint('err', file=sys.stderr)\n'a' + 'b'",
+        on_stdout=lambda line: told.append(("stdout", line.line)),
+        on_stderr=lambda line: told.append(("stderr", line.line)),
+        on_result=lambda result: told.append(("result", result.text)),
+    )
+    assert sorted(told) == [("result", "ab"), ("stderr", "err\n"), ("stdout", "out\n")]
+    assert run.text == "ab" and run.logs.stdout == ["out\n"] and run.execution_count
+    failed = sandbox.run_code("1/0").error
+    assert (failed.name, failed.value) == ("ZeroDivisionError", "division by zero")
+    assert "line 1" in failed.traceback
+    assert sandbox.run_code("import os; os.environ['ONCE']", envs={"ONCE": "'x'"}).text == "'x'"
+    assert sandbox.run_code("os.environ.get('ONCE')").text is None
+
+
+def test_pictures_and_other_types(sandbox):
+    code = "import matplotlib.pyplot as plt\nplt.plot([1, 2]); plt.show()\n'last'"
+    figure, last = sandbox.run_code(code).results
+    assert base64.b64decode(figure.png).startswith(b"\x89PNG") and not figure.is_main_result
+    assert last.is_main_result and last.text == "last"
+    (result,) = sandbox.run_code("from IPython.display import *\nHTML('<b>x</b>')").results
+    assert result.html == "<b>x</b>"
+    for shown, name in ("Markdown('# x')", "markdown"), ("Latex('$x$')", "latex"), ("SVG('<svg/>')", "svg"):
+        (result,) = sandbox.run_code(f"display({shown})").results
+        assert getattr(result, name)
+    (result,) = sandbox.run_code("display({'x/y': 1, 'text/plain': 'z'}, raw=True)").results
+    assert result.extra == {"x/y": 1} and result.text == "z"
+
+
+def test_languages(sandbox):
+    assert sandbox.run_code("[1, 2].map((x) => x * 2)", language="javascript").text == "[ 2, 4 ]"
+    with pytest.raises(e2b.SandboxException, match="klingon"):
+        sandbox.run_code("1", language="klingon")
+
+
+def test_a_client_that_leaves_interrupts(sandbox):
+    """What is run next does not wait for the end of what nobody reads."""
+    begun = threading.Event()
+    code = "import time\nprint('on', flush=True)\ntime.sleep(600)"
+    with pytest.raises(e2b.TimeoutException):
+        sandbox.run_code(code, on_stdout=lambda _: begun.set(), timeout=3)
+    assert begun.is_set()
+    assert sandbox.run_code("6 * 7").text == "42"
+
+
+def test_two_clients_of_one_sandbox(sandbox, options):
+    other = Sandbox.connect(sandbox.sandbox_id, **options)
+    sandbox.run_code("a = 1")
+    assert other.run_code("a").text == "1"
+    wait_for(lambda: other.is_running())
