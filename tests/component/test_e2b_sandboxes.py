@@ -285,3 +285,26 @@ def test_public_ports(keyed, client, bare):
         assert bare.get("/", headers=host).status_code == (502 if public else 403)
         assert bare.get("/", headers=host | wrong).status_code == (502 if public else 403)
         client.delete(f"/sandboxes/{made['sandboxID']}")
+
+
+# ---- Repetitions -------------------------------------------------------------------------------
+
+
+def test_an_idempotency_key(client):
+    def ask(key, **body):
+        headers = {"Idempotency-Key": key}
+        return client.post("/v2/sandboxes", json={"templateID": "base", **body}, headers=headers)
+
+    first = ask("key-1", metadata={"a": "1", "b": "2"})
+    again = ask("key-1", metadata={"b": "2", "a": "1"})
+    assert first.status_code == again.status_code == 201 and first.json() == again.json()
+    error = refused(ask("key-1", metadata={"a": "2"}), 409)
+    assert error["error_code"] == "idempotency_request_mismatch"
+    other = ask("key-2").json()
+    assert other["sandboxID"] != first.json()["sandboxID"]
+    for bad in "", "A", "x" * 256, "a b":
+        refused(ask(bad), 400, "Idempotency-Key")
+    assert "key-1" not in client.get("/v2/sandboxes").text
+    for each in first.json(), other:
+        client.delete(f"/sandboxes/{each['sandboxID']}")
+    assert ask("key-1").json()["sandboxID"] != first.json()["sandboxID"]  # that one has ended
