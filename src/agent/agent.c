@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "agent_priv.h"
+#include "walk.h"
 
 static int
 on_connect(const struct target *target, void *arg, struct kg_error *err)
@@ -139,6 +140,7 @@ agent_new(struct loop *loop, const struct agent_settings *settings, loop_fn on_e
     agent->started_ms = clock_mono_ms();
     agent->server = server_new(loop, agent_methods, agent);
     agent->changes = changes_new(settings->data_dir);
+    walk_use_second_name(settings->root_dir, settings->second_name, settings->data_dir);
     if (settings->egress_port) {
         agent->proxy = proxy_new(loop, settings->egress_port, on_way_out, agent, err);
         if (!agent->proxy)

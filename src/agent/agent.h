@@ -16,6 +16,7 @@ struct agent_settings {
     int idle_timeout_s;      // on_end fires when no link was up for so long
     const char *data_dir;    // the working folder: /mnt/data
     const char *root_dir;    // that paths with a / first are below: /
+    const char *second_name; // of data_dir, below root_dir, where the sandbox has it: home/user
     const char *tmp_dir;     // where connection files and sockets go: /tmp
     const char *cgroup_root; // /sys/fs/cgroup
     int egress_port;         // where the way out is offered inside; 0: there is none

@@ -5,6 +5,7 @@
 
 #include "agent_priv.h"
 #include "files.h"
+#include "walk.h"
 
 // The working folder's path below the root; NULL where it is elsewhere.
 static const char *
@@ -41,7 +42,10 @@ file_place_in_data(const struct agent *agent, const char *root, const char *path
 {
     if (root == agent->settings.data_dir)
         return path;
+    const char *rest = walk_in_second_name(root, path);
     const char *data = data_in_root(agent);
+    if (rest)
+        return *rest ? rest : NULL;
     return data && file_path_is_below(path, data) ? path + strlen(data) + 1 : NULL;
 }
 

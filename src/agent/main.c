@@ -230,6 +230,7 @@ main(int argc, char **argv)
 {
     // The socket's name is the tenant's own (tenant.h): clients know it.
     struct agent_settings settings = {.data_dir = "/mnt/data",
+                                      .second_name = "home/user",
                                       .root_dir = "/",
                                       .tmp_dir = "/tmp",
                                       .cgroup_root = "/sys/fs/cgroup",

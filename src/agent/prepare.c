@@ -106,6 +106,24 @@ replace_devices(void)
     return result;
 }
 
+// ---- The second name of the working folder ----------------------------------------------------
+
+static bool
+is_folder(const char *path)
+{
+    struct stat st;
+    return lstat(path, &st) == 0 && S_ISDIR(st.st_mode);
+}
+
+// Only where the image has a folder for it; a link there would lead to the host's files.
+static int
+mount_second_name(void)
+{
+    if (!is_folder("home") || !is_folder("home/user"))
+        return 0;
+    return mount("mnt/data", "home/user", NULL, MS_BIND, NULL) == 0 ? 0 : failed("home/user");
+}
+
 // ---- Overlays -------------------------------------------------------------------------------
 
 // As the host's root they also show folders that other users cannot reach.
@@ -125,7 +143,9 @@ prepare_mounts(const char *root, char *const *overlays)
 {
     if (chdir(root) != 0)
         return failed(root);
-    return replace_devices() == 0 ? mount_overlays(overlays) : -1;
+    if (replace_devices() != 0 || mount_second_name() != 0)
+        return -1;
+    return mount_overlays(overlays);
 }
 
 // ---- Counters -------------------------------------------------------------------------------

@@ -21,6 +21,38 @@ struct walk {
     bool over;
 };
 
+// ---- The second name of a folder --------------------------------------------------------------
+
+static struct {
+    const char *root; // NULL: there is none
+    const char *name;
+    const char *folder;
+} second;
+
+void
+walk_use_second_name(const char *root, const char *name, const char *folder)
+{
+    KG_AUTO_FREE char *path = kg_asprintf("%s/%s", root, name ? name : "");
+    struct stat a, b;
+
+    bool same = name && stat(path, &a) == 0 && stat(folder, &b) == 0 && a.st_dev == b.st_dev &&
+                a.st_ino == b.st_ino;
+    second.root = same ? root : NULL;
+    second.name = name;
+    second.folder = folder;
+}
+
+const char *
+walk_in_second_name(const char *root, const char *path)
+{
+    if (!second.root || strcmp(root, second.root) != 0)
+        return NULL;
+    size_t len = strlen(second.name);
+    if (strncmp(path, second.name, len) != 0 || (path[len] && path[len] != '/'))
+        return NULL;
+    return path[len] ? path + len + 1 : path + len;
+}
+
 // ---- Opening --------------------------------------------------------------------------------
 
 int
@@ -86,12 +118,14 @@ static int
 open_path(const char *root, const char *path, size_t len, enum walk_way way, struct kg_error *err)
 {
     KG_AUTO_FREE char *copy = kg_strndup(path, len);
-    int fd = open(root, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    const char *rest = walk_in_second_name(root, copy);
+    int fd = open(rest ? second.folder : root, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     char *save = NULL;
 
     if (fd < 0)
         return kg_error_set(err, KG_INTERNAL, errno, "cannot open the working folder");
-    for (char *name = strtok_r(copy, "/", &save); name && fd >= 0;
+    char *names = rest ? copy + (rest - copy) : copy;
+    for (char *name = strtok_r(names, "/", &save); name && fd >= 0;
          name = strtok_r(NULL, "/", &save))
         fd = step_into(fd, name, way, err);
     return fd;

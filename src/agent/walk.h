@@ -21,6 +21,14 @@ enum walk_way {
 // A descriptor of the folder `name` in `parent`; -1 with errno, also where it is a symbolic link,
 // or one of the kernel's, such as /proc: those have no end.
 int walk_open_at(int parent, const char *name);
+// From now on `name` below `root` is opened as `folder`, if that is the same folder, mounted twice
+// or linked; else, and without a name (NULL), as what it is. So a link there is followed, and files
+// are renamed between the two names, which Linux does not do between mounts. The strings are
+// borrowed. Of one agent in a process.
+void walk_use_second_name(const char *root, const char *name, const char *folder);
+// What of `path` below `root` comes after that name, borrowed from `path`: "" for the folder
+// itself, NULL where the path does not begin with it.
+const char *walk_in_second_name(const char *root, const char *path);
 // A descriptor of the folder `path` below `root`; "" is `root` itself.
 KG_MUST_CHECK int walk_open_folder(const char *root, const char *path, struct kg_error *err);
 // A descriptor of the folder that holds `path` (which file_path_check() has seen); `ret_name` is

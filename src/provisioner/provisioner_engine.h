@@ -13,6 +13,8 @@
 #define SANDBOX_UID 1000 // also the gid
 #define SANDBOX_HOME "/tmp"
 #define SANDBOX_DATA "/mnt/data"
+#define SANDBOX_HOMES "/home"
+#define SANDBOX_USER_HOME SANDBOX_HOMES "/user" // SANDBOX_DATA again: a second mount, or a link
 #define SANDBOX_AGENT "/run/kg-agent"
 #define SANDBOX_DOOR "/run/kg"
 #define SANDBOX_AGENT_PORT 16011 // of an agent that listens

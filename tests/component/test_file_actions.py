@@ -187,6 +187,29 @@ def test_move_to_another_file_system(files, outside):
     problem(files.get(f"{outside}/env", root="/"), 404, "not_found")
 
 
+def test_the_second_name_of_the_working_folder(files, outside, run):
+    """/home/user is /mnt/data, also where Linux would not rename a file from one to the other."""
+    assert files.put("home/user/a/one", b"1", root="/").status_code == 201
+    assert files.names() == ["a", "a/one"]
+    assert files.names(path="home/user/a", root="/") == ["home/user/a/one"]
+    assert run("read /home/user/a/one").text() == "1"
+    inode = "sh stat -c %i /mnt/data/b"
+    assert files.act("home/user/a/one", "move", root="/", to="mnt/data/b").status_code == 200
+    before = run(inode).text()
+    assert files.act("mnt/data/b", "move", root="/", to="home/user/c").status_code == 200
+    assert run(inode.replace("/b", "/c")).text() == before  # renamed, not copied
+    # A file that replaces itself is there afterwards.
+    same = files.act("mnt/data/c", "move", root="/", to="home/user/c", overwrite=True)
+    assert same.status_code == 200, same.text
+    assert files.get("c").content == b"1"
+    same = files.act("mnt/data/c", "copy", root="/", to="home/user/c", overwrite=True)
+    assert same.status_code == 200, same.text
+    assert files.get("home/user/c", root="/").content == b"1"
+    problem(files.act("mnt/data/a", "move", root="/", to="home/user/a/b"), 400, "invalid_path")
+    assert files.act("home/user/c", "move", root="/", to=f"{outside}/c").status_code == 200
+    assert files.names() == ["a"]
+
+
 def test_copy(files, outside):
     files.put("a/b", b"1")
     assert files.act("a", "copy", to="c/d").status_code == 200

@@ -32,6 +32,18 @@ def test_both_see_the_same_files(files, run):
     assert files.names() == ["out.txt"]
 
 
+def test_the_second_name_of_the_working_folder(files, run):
+    """On each engine, also where /home/user is a link."""
+    assert files.put("home/user/in.txt", b"in", root="/").status_code == 201
+    assert run(
+        "print(open('/mnt/data/in.txt').read(), open('/home/user/in.txt').read())"
+    ).text() == ("in in\n")
+    same = files.act("mnt/data/in.txt", "move", root="/", to="home/user/in.txt", overwrite=True)
+    assert same.status_code == 200, same.text
+    assert files.names(path="home/user", root="/") == ["home/user/in.txt"]
+    assert files.names() == ["in.txt"]
+
+
 def test_what_the_tenant_may_not_write(files, run):
     for path in "usr/x", "etc/x", "x", "run/x", "opt/x":
         problem(files.put(path, b"", root="/"), 400, "invalid_path")

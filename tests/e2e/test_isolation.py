@@ -74,12 +74,13 @@ def test_no_capability_no_new_privileges_a_filter_and_no_root(inside):
 
 
 def test_only_two_places_can_be_written(inside):
-    """And /dev/shm, which multiprocessing needs for locks; its size is limited, too."""
+    """And /dev/shm, which multiprocessing needs for locks; its size is limited, too. /home/user is
+    /mnt/data by another name: a mount, or a link, into which os.walk() does not go."""
     written, shared_memory_size = inside("""
 written = []
 for folder, names, _ in os.walk('/'):
     if folder == '/': names[:] = [n for n in names if n not in ('proc', 'sys')]
-    if folder in ('/mnt/data', '/tmp'): names.clear()
+    if folder in ('/mnt/data', '/home/user', '/tmp'): names.clear()
     path = os.path.join(folder, 'probe')
     try:
         open(path, 'w').close(); os.unlink(path); written.append(folder)
@@ -87,8 +88,22 @@ for folder, names, _ in os.walk('/'):
 shm = os.statvfs('/dev/shm')
 print(json.dumps((written, shm.f_blocks * shm.f_frsize)))
 """)
-    assert sorted(written) == ["/dev/shm", "/mnt/data", "/tmp"]
+    assert sorted({*written} - {"/home/user"}) == ["/dev/shm", "/mnt/data", "/tmp"]
     assert shared_memory_size <= 64 << 20
+
+
+def test_the_working_folder_has_a_second_name(inside):
+    found = inside("""
+def numbers(path):
+    st, disk = os.stat(path), os.statvfs(path)
+    return [st.st_dev, st.st_ino, disk.f_blocks, disk.f_bfree, disk.f_files, disk.f_flag]
+with open('/home/user/both', 'w') as f: f.write('x')
+print(json.dumps(dict(same=numbers('/home/user') == numbers('/mnt/data'), there=os.path.exists('/mnt/data/both'),
+                      link=os.path.islink('/home/user'), home=os.listdir('/home'))))
+os.remove('/mnt/data/both')
+""")
+    linked = docker_engine.PROVISIONER != "oci" or docker_engine.OCI_RUNTIME == "runsc"
+    assert found == {"same": True, "there": True, "link": linked, "home": ["user"]}
 
 
 def test_existing_files_cannot_be_written(inside):
@@ -110,7 +125,9 @@ print(json.dumps(opened))
     assert {path for path in opened if not path.startswith("/dev/pts/")} <= harmless
 
 
-@pytest.mark.parametrize("folder, flag", [("/mnt/data", "--disk-mb"), ("/tmp", None)])
+@pytest.mark.parametrize(
+    "folder, flag", [("/mnt/data", "--disk-mb"), ("/home/user", "--disk-mb"), ("/tmp", None)]
+)
 def test_the_two_places_are_bounded(start_gateway, folder, flag):
     gateway = start_gateway("--disk-mb", "16", "--pool-size", "0")
     lines = gateway.execute(
@@ -431,6 +448,7 @@ print(json.dumps(dict(device=device, raw=[n for n in os.listdir('/dev') if n.sta
         return
     places = {"/tmp", "/mnt/data", "/dev/shm"}
     if docker_engine.PROVISIONER == "oci":
+        places |= {"/home/user" if docker_engine.OCI_RUNTIME != "runsc" else "/home"}
         places |= {"/usr", "/opt/kernelgate/python", "/opt/kernelgate/packages"}
         places |= {"/"} if docker_engine.OCI_RUNTIME != "crun" else set()
     assert not {path for path in places if not {"nosuid", "nodev"} <= set(found["mounts"][path])}

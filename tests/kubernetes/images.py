@@ -60,6 +60,7 @@ def make_base(layer, work):
         run("chroot", root, "useradd", "-u", str(number), "-g", name, "-d", home, "-M", name)
     for point in ("mnt/data", "opt/kernelgate"):
         (root / point).mkdir(parents=True)
+    (root / "home/user").symlink_to("/mnt/data")
     run("tar", "-C", root, "-cf", layer, ".")
 
 

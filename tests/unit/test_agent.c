@@ -950,6 +950,7 @@ main(void)
         cmocka_unit_test_setup_teardown(test_files_own, agent_setup, agent_teardown),
         cmocka_unit_test_setup_teardown(test_files_read, agent_setup, agent_teardown),
         cmocka_unit_test(test_entries_stat),
+        cmocka_unit_test(test_entries_second_name),
         cmocka_unit_test(test_entries_mkdir),
         cmocka_unit_test(test_entries_move),
         cmocka_unit_test(test_entries_move_replaces),

@@ -115,6 +115,7 @@ void test_files_calls(void **state);
 void test_files_own(void **state);
 void test_files_read(void **state);
 void test_entries_stat(void **state);
+void test_entries_second_name(void **state);
 void test_entries_mkdir(void **state);
 void test_entries_move(void **state);
 void test_entries_move_replaces(void **state);

@@ -19,6 +19,7 @@
 
 #include "files.h"
 #include "test_agent.h"
+#include "walk.h"
 
 // ---- A folder to work in --------------------------------------------------------------------
 
@@ -94,6 +95,65 @@ move_code(const struct agent_place *place, const char *from, const char *to, uns
     int result = file_move(place->data, from, to, flags, &st, &created, &elsewhere, &err);
     assert_true((result == 0) == (err.code == KG_OK) && !elsewhere);
     return err.code;
+}
+
+// ---- The second name of a folder ---------------------------------------------------------------
+
+static bool
+add_name(const char *path, const struct stat *st, void *arg)
+{
+    struct buf *names = arg;
+    (void)st;
+    buf_printf(names, "%s ", path);
+    return true;
+}
+
+// A link here; a second mount needs privileges.
+void
+test_entries_second_name(void **state)
+{
+    struct agent_place place;
+    struct kg_error err = {0};
+    struct stat st;
+    bool created, elsewhere;
+    KG_AUTO_BUF names = {0};
+    const struct walk_query query = {.path = "home/user"};
+    (void)state;
+
+    make_tree(&place);
+    KG_AUTO_FREE char *home = kg_asprintf("%s/home", place.tmp);
+    KG_AUTO_FREE char *name = kg_asprintf("%s/user", home);
+    assert_int_equal(mkdir(home, 0755), 0);
+    assert_int_equal(symlink(place.data, name), 0);
+    assert_int_equal(file_stat(place.tmp, "home/user/folder", &st, &err), -1);
+    assert_int_equal(err.code, KG_INVALID_PATH);
+
+    walk_use_second_name(place.tmp, "home/user", place.data);
+    assert_int_equal(file_stat(place.tmp, "home/user/folder/file", &st, &err), 0);
+    assert_int_equal(st.st_size, 4);
+    assert_int_equal(file_move(place.tmp, "home/user/folder/file", "home/user/new/file", 0, &st,
+                               &created, &elsewhere, &err),
+                     0);
+    assert_text(&place, "new/file", "1234");
+    assert_int_equal(walk_files(place.tmp, &query, add_name, &names, &err), 0);
+    assert_string_equal(names.data, "home/user/dangling home/user/fifo home/user/folder "
+                                    "home/user/link home/user/new home/user/new/file "
+                                    "home/user/out ");
+    // Only this link, this root, and whole names.
+    assert_int_equal(file_stat(place.tmp, "home/user/link/file", &st, &err), -1);
+    assert_int_equal(err.code, KG_INVALID_PATH);
+    assert_string_equal(walk_in_second_name(place.tmp, "home/user/a"), "a");
+    assert_string_equal(walk_in_second_name(place.tmp, "home/user"), "");
+    assert_null(walk_in_second_name(place.tmp, "home/users"));
+    assert_null(walk_in_second_name(place.tmp, "home"));
+    assert_null(walk_in_second_name(place.data, "home/user/a"));
+
+    // Another folder of that name stays what it is.
+    assert_int_equal(unlink(name), 0);
+    assert_int_equal(mkdir(name, 0755), 0);
+    walk_use_second_name(place.tmp, "home/user", place.data);
+    assert_null(walk_in_second_name(place.tmp, "home/user"));
+    agent_place_remove(&place);
 }
 
 // ---- Looking, making ------------------------------------------------------------------------

@@ -404,9 +404,14 @@ test_files(void **state)
                 "");
     assert_says(door, "run : >/tmp/x && : >/mnt/data/x && : >/dev/shm/x && echo fine", "fine\n");
     assert_says(door,
-                "run ls -d /home /root /boot /etc/shadow /etc/ssh /work /var/log /var/lib"
+                "run ls -d /root /boot /etc/shadow /etc/ssh /work /var/log /var/lib"
                 " 2>/dev/null",
                 "");
+    assert_says(
+        door,
+        "run ls -A /home; cd /home/user && echo 1 >a && cat /mnt/data/a; echo 2 >/mnt/data/a"
+        " && cat a && rm a; [ . -ef /mnt/data ] && echo same",
+        "user\n1\n2\nsame\n");
     assert_says(door,
                 "run cat /proc/cmdline; ls -A /sys/kernel/slab /sys/kernel/btf | grep -v :", "\n");
     assert_says(door, "run cut -d: -f1 /etc/passwd", "root\nsandbox\nnobody\n");

@@ -98,13 +98,13 @@ sandbox_container(const struct kubernetes *kube, json_t *args)
 {
     json_array_set_new(args, 0, json_string(AGENT_PATH));
     append_limits(args);
-    return json_pack("{s:s, s:s, s:s, s:o, s:s, s:s, s:o, s:o, s:o, s:[o, o, o]}", "name",
-                     KUBE_CONTAINER, "image", kube->image, "imagePullPolicy", "IfNotPresent",
-                     "command", args, "workingDir", SANDBOX_DATA, "terminationMessagePath",
-                     TERMINATION_FILE, "env", environment(), "securityContext",
-                     container_security(), "resources", limits_of(kube), "volumeMounts",
-                     mount_of("agent", AGENT_FOLDER, true), mount_of("data", SANDBOX_DATA, false),
-                     mount_of("tmp", SANDBOX_HOME, false));
+    return json_pack(
+        "{s:s, s:s, s:s, s:o, s:s, s:s, s:o, s:o, s:o, s:[o, o, o, o]}", "name", KUBE_CONTAINER,
+        "image", kube->image, "imagePullPolicy", "IfNotPresent", "command", args, "workingDir",
+        SANDBOX_DATA, "terminationMessagePath", TERMINATION_FILE, "env", environment(),
+        "securityContext", container_security(), "resources", limits_of(kube), "volumeMounts",
+        mount_of("agent", AGENT_FOLDER, true), mount_of("data", SANDBOX_DATA, false),
+        mount_of("data", SANDBOX_USER_HOME, false), mount_of("tmp", SANDBOX_HOME, false));
 }
 
 static json_t *

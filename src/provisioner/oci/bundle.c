@@ -36,6 +36,13 @@ add_door(const struct oci *oci, const char *id, json_t *mounts)
     mount_add(mounts, SANDBOX_DOOR, "bind", door, "bind,ro,nosuid,nodev,noexec");
 }
 
+// Whether the hook changes the container's mounts. It gives SANDBOX_DATA its second name then.
+static bool
+hook_has_root(const struct oci *oci)
+{
+    return oci->user_namespace && oci->inodes != INODES_SHARED;
+}
+
 static char *
 env_path(const struct oci_kernel_env *env)
 {
@@ -52,6 +59,8 @@ mounts_of(const struct oci *oci, const char *id, bool changing)
     add_system_mounts(mounts);
     if (oci->host_image)
         host_image_mounts(oci, mounts);
+    if (oci->host_image && !hook_has_root(oci))
+        host_image_mount_home_link(oci, mounts);
     for (size_t i = 0; i < oci->n_kernel_envs; i++) {
         const struct oci_kernel_env *env = &oci->kernel_envs[i];
         KG_AUTO_FREE char *at = env_path(env);
@@ -160,13 +169,14 @@ append_hidden_overlays(const struct oci *oci, json_t *args)
     }
 }
 
-// Limits the counters of the sandbox's user namespace, gives it its own device files, and makes the
-// overlays that the runtime could not make, before anything runs in it.
+// Limits the counters of the sandbox's user namespace, gives it its own device files and
+// SANDBOX_DATA its second name, and makes the overlays that the runtime could not make, before
+// anything runs in it.
 static json_t *
 hooks_of(const struct oci *oci)
 {
     json_t *args = json_pack("[s, s]", "kernelgate-agent", "--prepare");
-    if (oci->inodes != INODES_SHARED) {
+    if (hook_has_root(oci)) {
         json_array_append_new(args, json_string(oci->root_dir));
         append_hidden_overlays(oci, args);
     }

@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#define HOME_LINK "home" // in the state folder: a /home whose only entry is a link to SANDBOX_DATA
 #define BIND_FILE "bind,ro,nosuid,nodev" // with rro, crun 1.8 mistakes a file for a folder
 
 // Paths of the host's root that are links into /usr or folders.
@@ -121,6 +122,18 @@ make_generated(const char *root, struct kg_error *err)
     return sandbox_write_users(passwd, group, SANDBOX_UID, err);
 }
 
+// The mount point of the second name of SANDBOX_DATA, and the folder that hides it where only a
+// link is possible.
+static int
+make_home(const struct oci *oci, struct kg_error *err)
+{
+    KG_AUTO_FREE char *links = kg_asprintf("%s/" HOME_LINK, oci->base.state_dir);
+    const char *name = SANDBOX_USER_HOME + strlen(SANDBOX_HOMES);
+    if (make_point(oci->root_dir, SANDBOX_USER_HOME, true, err) < 0)
+        return -1;
+    return dir_make(links, 0755, err) < 0 ? -1 : make_link(links, name, SANDBOX_DATA, err);
+}
+
 // The runtime's setup runs as the user that is root in the sandbox's user namespace, and must be
 // able to reach the skeleton.
 static int
@@ -155,6 +168,8 @@ host_image_make(const struct oci *oci, struct kg_error *err)
         KG_AUTO_FREE char *path = kg_asprintf(SANDBOX_KERNELS "/%s", oci->kernel_envs[i].name);
         made = make_point(root, path, true, err);
     }
+    if (made == 0)
+        made = make_home(oci, err);
     if (made == 0)
         made = make_generated(root, err);
     if (made == 0)
@@ -194,6 +209,13 @@ host_image_mounts(const struct oci *oci, json_t *mounts)
         if (is_folder(hidden[i]))
             mount_add(mounts, hidden[i], "tmpfs", "tmpfs",
                       "ro,nosuid,nodev,noexec,mode=755,size=4k");
+}
+
+void
+host_image_mount_home_link(const struct oci *oci, json_t *mounts)
+{
+    KG_AUTO_FREE char *links = kg_asprintf("%s/" HOME_LINK, oci->base.state_dir);
+    mount_add_folder(mounts, SANDBOX_HOMES, links);
 }
 
 static int

