@@ -10,7 +10,7 @@ FROM ${BASE} AS build
 RUN apt-get update -qq \
     && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
         cmake gcc libc6-dev libcurl4-openssl-dev libczmq-dev libevent-dev libjansson-dev \
-        libseccomp-dev libsodium-dev libsqlite3-dev libwslay-dev libyaml-dev libzmq3-dev ninja-build pkg-config
+        libseccomp-dev libsodium-dev libsqlite3-dev libwslay-dev libyaml-dev libzmq3-dev ninja-build pkg-config zlib1g-dev
 WORKDIR /src
 COPY CMakeLists.txt CMakePresets.json ./
 COPY cmake cmake
@@ -40,7 +40,7 @@ ARG SOURCE_DATE_EPOCH=1735689600
 RUN apt-get update -qq \
     && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
         ca-certificates curl libcurl4 libczmq4 libevent-2.1-7 libevent-pthreads-2.1-7 libjansson4 \
-        libseccomp2 libsodium23 libsqlite3-0 libwslay1 libyaml-0-2 libzmq5 \
+        libseccomp2 libsodium23 libsqlite3-0 libwslay1 libyaml-0-2 libzmq5 zlib1g \
     && groupadd -g 10001 kernelgate && useradd -u 10001 -g 10001 -d / -s /usr/sbin/nologin -M kernelgate \
     && apt-get clean && rm -rf /var/lib/apt/lists/* /var/log/apt /var/log/*.log /var/cache/ldconfig/* \
         /var/cache/debconf/*-old /var/lib/dpkg/*-old /etc/*-

@@ -32,6 +32,7 @@ static const struct kg_code_info code_infos[KG_N_CODES] = {
     [KG_CODE_TOO_LARGE] = {413, "code_too_large", "Code too large", false},
     [KG_UPLOAD_TOO_LARGE] = {413, "upload_too_large", "Upload too large", false},
     [KG_ARTIFACT_TOO_LARGE] = {413, "artifact_too_large", "Artifact too large", false},
+    [KG_UNSUPPORTED_CODING] = {415, "unsupported_coding", "Unsupported content coding", false},
     [KG_SESSION_BUSY] = {429, "session_busy", "Session busy", true},
     [KG_MAX_SESSIONS] = {429, "max_sessions", "Too many sessions", true},
     [KG_RATE_LIMITED] = {429, "rate_limited", "Too many requests", true},

@@ -21,42 +21,125 @@ http_request_body_len(const struct http_request *request)
 {
     if (request->json)
         return request->json_len;
-    if (request->body_is_streamed)
-        return (size_t)request->framing.left;
-    return evbuffer_get_length(request->body);
+    size_t len = evbuffer_get_length(request->body);
+    return request->body_is_streamed ? len + (size_t)request->framing.left : len;
 }
 
-// Takes from the connection's input, which the client fills again. While there is nothing, the
-// client has a deadline.
+// Moves what has come of a streamed body from the connection's input, which the client fills again.
+// False: it is malformed.
+static bool
+pull(struct http_request *request)
+{
+    struct http_connection *conn = request->conn;
+    struct evbuffer *input = bufferevent_get_input(conn->bev);
+    size_t before = evbuffer_get_length(input);
+    bool sound = framing_take(&request->framing, input, request->body);
+    connection_drain(conn);
+    intake_give(conn, before - evbuffer_get_length(input));
+    return sound;
+}
+
+// What a read returns of what was moved.
+static int
+take(struct http_request *request, void *to, size_t len, size_t *ret_len, struct kg_error *err)
+{
+    if (request->gunzip)
+        return gunzip_take(request->gunzip, request->body, to, len, ret_len, err);
+    int n = evbuffer_remove(request->body, to, len);
+    *ret_len = n > 0 ? (size_t)n : 0;
+    return 0;
+}
+
+// Reads until there are bytes, or nothing more has come.
+static int
+take_next(struct http_request *request, void *to, size_t len, size_t *ret_len, struct kg_error *err)
+{
+    const struct evbuffer *input = bufferevent_get_input(request->conn->bev);
+    for (;;) {
+        if (take(request, to, len, ret_len, err) < 0)
+            return -1;
+        bool is_over = request->framing.state == FRAMING_END;
+        if (*ret_len > 0 || (!is_over && evbuffer_get_length(input) == 0))
+            return 0;
+        if (is_over)
+            return request->gunzip && !gunzip_is_between(request->gunzip) ? gunzip_cut(err) : 0;
+        if (!pull(request))
+            return framing_fail(err);
+    }
+}
+
+// While there is nothing, the client has a deadline.
+static void
+start_waiting(struct http_request *request)
+{
+    if (!request->idle_timer)
+        deadline_start(request->conn);
+    else if (!loop_timer_active(request->idle_timer))
+        loop_timer_start(request->idle_timer, request->idle_ms);
+}
+
+static void
+stop_waiting(struct http_request *request)
+{
+    deadline_stop(request->conn);
+    if (request->idle_timer)
+        loop_timer_stop(request->idle_timer);
+}
+
 static size_t
 read_streamed(struct http_request *request, void *to, size_t len)
 {
-    struct http_framing *framing = &request->framing;
+    size_t n;
     struct http_connection *conn = request->conn;
-    if (!conn || framing->left == 0)
+    if (!conn || request->body_err.code || len == 0)
         return 0;
-    size_t max = len < framing->left ? len : (size_t)framing->left;
-    int n = evbuffer_remove(bufferevent_get_input(conn->bev), to, max);
-    if (n <= 0) {
-        deadline_start(conn);
+    if (take_next(request, to, len, &n, &request->body_err) < 0) {
+        stop_waiting(request);
+        connection_look_soon(conn);
         return 0;
     }
-    framing->left -= (size_t)n;
-    if (framing->left == 0)
-        framing->state = FRAMING_END;
-    connection_drain(conn);
-    intake_give(conn, (size_t)n);
-    return (size_t)n;
+    if (n == 0 && request->framing.state != FRAMING_END)
+        start_waiting(request);
+    return n;
+}
+
+bool
+http_request_body_ended(const struct http_request *request)
+{
+    if (!request->body_is_streamed)
+        return evbuffer_get_length(request->body) == 0;
+    return !request->body_err.code && request->framing.state == FRAMING_END &&
+           evbuffer_get_length(request->body) == 0 &&
+           (!request->gunzip || gunzip_is_between(request->gunzip));
 }
 
 void
 body_has_more(struct http_request *request)
 {
-    if (!request->body_is_streamed || request->framing.left == 0)
+    if (!request->body_is_streamed || request->framing.state == FRAMING_END)
         return;
-    deadline_stop(request->conn);
+    stop_waiting(request);
     if (request->on_body)
         request->on_body(request->on_body_arg);
+}
+
+bool
+body_pass_on(struct http_request *request)
+{
+    gunzip_free(KG_STEAL(request->gunzip));
+    return request->body_is_streamed && request->framing.chunked;
+}
+
+bool
+body_is_left(struct http_request *request)
+{
+    if (!request->body_is_streamed)
+        return false;
+    stop_waiting(request);
+    // The last chunk may be there, and nobody has read it.
+    return request->framing.state != FRAMING_END &&
+           (evbuffer_get_length(request->body) > 0 || !pull(request) ||
+            request->framing.state != FRAMING_END);
 }
 
 void
@@ -64,6 +147,22 @@ http_request_on_body(struct http_request *request, loop_fn on_data, void *arg)
 {
     request->on_body = on_data;
     request->on_body_arg = arg;
+}
+
+static void
+body_on_idle(void *arg)
+{
+    const struct http_request *request = arg;
+    if (request->conn)
+        connection_close(request->conn);
+}
+
+void
+http_request_body_idle(struct http_request *request, int64_t ms)
+{
+    if (!request->idle_timer)
+        request->idle_timer = loop_timer_new(request->server->loop, body_on_idle, request);
+    request->idle_ms = ms;
 }
 
 size_t

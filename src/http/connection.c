@@ -32,6 +32,12 @@ connection_drain(struct http_connection *conn)
 }
 
 void
+connection_look_soon(const struct http_connection *conn)
+{
+    bufferevent_trigger(conn->bev, EV_READ, BEV_TRIG_IGNORE_WATERMARKS | BEV_TRIG_DEFER_CALLBACKS);
+}
+
+void
 connection_has_sent(struct http_connection *conn)
 {
     if (conn->state != CONNECTION_SENDING && conn->state != CONNECTION_ENDING)

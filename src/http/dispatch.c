@@ -72,6 +72,11 @@ check_use(struct http_connection *conn, struct http_request *request, struct kg_
 {
     if (identify_check(conn, request, err) < 0)
         return -1;
+    if ((request->flags & HTTP_GZIP_BODY) &&
+        coding_of_body(&request->head, &request->body_is_coded, err) < 0) {
+        http_reply_header(request, "Accept-Encoding", "gzip");
+        return -1;
+    }
     if (request->head.content_length > 0 &&
         (uint64_t)request->head.content_length > request->max_body)
         return fail_too_large(request, err);
@@ -207,6 +212,13 @@ parse_before_handler(struct http_request *request)
     return true;
 }
 
+static void
+handle_decoded(struct http_request *request)
+{
+    if (!parse_before_handler(request))
+        request->handler(request, request->handler_arg);
+}
+
 void
 http_request_handle(struct http_request *request)
 {
@@ -214,8 +226,8 @@ http_request_handle(struct http_request *request)
     if (token_check_whole(request, &err) < 0 ||
         (!(request->flags & HTTP_PUBLIC) && refuse_work(request, &err) < 0))
         http_reply_error(request, &err);
-    else if (!parse_before_handler(request))
-        request->handler(request, request->handler_arg);
+    else if (!decode_start(request, handle_decoded))
+        handle_decoded(request);
 }
 
 // ---- The way --------------------------------------------------------------------------------
@@ -271,6 +283,13 @@ waits_to_be_told(const struct http_head *head)
     return expect && strcasecmp(expect, "100-continue") == 0;
 }
 
+static bool
+is_read_as_it_comes(const struct http_request *request)
+{
+    bool is_large = request->head.content_length > HTTP_READ_AHEAD_MAX && !request->body_is_coded;
+    return (request->flags & HTTP_OPEN_BODY) || ((request->flags & HTTP_STREAMED_BODY) && is_large);
+}
+
 // The owner is known, or there is none.
 static void
 on_identified(struct http_connection *conn)
@@ -294,8 +313,10 @@ on_identified(struct http_connection *conn)
     if (is_admitted)
         deadline_stop(conn);
     framing_init(&request->framing, head->chunked, (uint64_t)head->content_length);
-    request->body_is_streamed = is_admitted && (request->flags & HTTP_STREAMED_BODY) &&
-                                head->content_length > HTTP_READ_AHEAD_MAX;
+    request->body_is_streamed = is_admitted && is_read_as_it_comes(request);
+    request->framing.in_parts = request->body_is_streamed;
+    if (request->body_is_streamed && request->body_is_coded)
+        request->gunzip = gunzip_new();
     pipeline_read_body(conn);
 }
 

@@ -82,3 +82,11 @@ framing_take(struct http_framing *framing, struct evbuffer *input, struct evbuff
     }
     return true;
 }
+
+int
+framing_fail(struct kg_error *err)
+{
+    return kg_error_set(err, KG_INVALID, 0,
+                        "malformed HTTP request: the body is not a sequence of chunks without "
+                        "extensions and trailers");
+}

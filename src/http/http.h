@@ -217,6 +217,15 @@ enum {
                         // what names nothing; so it is with HTTP_STARTS_WORK anyway
     HTTP_STREAMED_BODY = 128, // the handler is called before the body has come, if this is large
                               // and its length was given: see http_request_on_body()
+    HTTP_OPEN_BODY = 256,     // the handler is called when the head has come, however long the body
+                              // is, and counts its bytes itself: see http_request_body_ended()
+    HTTP_GZIP_BODY = 512, // the body may come in gzip (Content-Encoding), and the handler gets it
+                          // decoded; the limits are for what it becomes. Other codings get 415.
+                          // Without this flag no coding is looked at
+    HTTP_GZIP_ANSWER = 1024, // a stream of status 200 is sent in gzip to clients that accept it
+                             // (RFC 9110, section 12.5.3), unless its type is compressed already;
+                             // then it has neither Content-Length nor ranges, and its ETag is weak.
+                             // What is written may wait for what follows
     // The scope that a token needs for the route. Only their names are stored.
     HTTP_SCOPE_READ = 1 << 16,       // describes the session, and follows its output
     HTTP_SCOPE_RUN = 1 << 17,        // runs code and commands; includes the former
@@ -337,6 +346,8 @@ const char *http_request_param(const struct http_request *request, const char *n
 // The first value of that name in the query, decoded; NULL: none.
 const char *http_request_query(const struct http_request *request, const char *name);
 const char *http_request_header(const struct http_request *request, const char *name);
+// Whether the client accepts gzip (RFC 9110, section 12.5.3).
+bool http_request_accepts_gzip(const struct http_request *request);
 // Whether a list of entity tags, as in If-None-Match, names `etag` (with its quotes).
 bool http_etag_list_has(const char *list, const char *etag);
 // The owner; NULL: none, which is possible on HTTP_PUBLIC routes only.
@@ -356,7 +367,8 @@ bool http_request_is_to_loopback(const struct http_request *request);
 // say so, and misleads only itself.
 bool http_request_is_https(const struct http_request *request);
 const void *http_request_body(struct http_request *request, size_t *ret_len);
-// What was not yet read of the body, including what has not come of a streamed one.
+// What was not yet read of the body, including what has not come of a streamed one. Not of a body
+// with HTTP_OPEN_BODY, whose length may be unknown.
 size_t http_request_body_len(const struct http_request *request);
 // Removes the next bytes of the body, at most `len`, and frees their memory; returns their number.
 // 0 of a streamed body: no more have come.
@@ -367,6 +379,15 @@ size_t http_request_body_read(struct http_request *request, void *to, size_t len
 // the head timeout after a read found nothing is disconnected. If the answer comes before the end
 // of the body, the connection ends with it.
 void http_request_on_body(struct http_request *request, loop_fn on_data, void *arg);
+// Whether the whole body has been read. With HTTP_OPEN_BODY a body is read like one with
+// HTTP_STREAMED_BODY, but it may come in chunks, or in gzip, or be empty, so a handler reads until
+// there is nothing, looks here, and does both again in `on_data`, which also fires at the end. A
+// body that is malformed is answered by the server, and ends the request as a client does that
+// disconnects. There is no limit on its length.
+bool http_request_body_ended(const struct http_request *request);
+// Replaces the head timeout in which more of such a body must come: for clients that send when they
+// have something to say.
+void http_request_body_idle(struct http_request *request, int64_t ms);
 enum {
     HTTP_JSON_DEPTH_MAX = 64,
     // The memory that values may take, without their strings: two million numbers, or 370,000

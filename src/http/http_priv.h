@@ -16,6 +16,8 @@ struct sockaddr;
 struct http_linger;
 struct http_parsed;
 struct http_connection;
+struct gunzip;
+struct gzip;
 
 // The credential of the connection's request has been checked.
 typedef void (*http_identified_fn)(struct http_connection *conn);
@@ -290,10 +292,16 @@ struct http_request {
     struct http_framing framing;
     struct evbuffer *body;
     size_t max_body;
-    bool body_is_unread;   // its method has none with a meaning: the connection will end
-    bool body_is_cut;      // it is too large to be read: likewise
-    bool body_is_streamed; // the handler reads it from the connection: `framing.left` bytes
-    loop_fn on_body;       // of such a body; NULL: nobody waits for it
+    bool body_is_unread;      // its method has none with a meaning: the connection will end
+    bool body_is_cut;         // it is too large to be read: likewise
+    bool body_is_streamed;    // the handler reads it from the connection; `body` has what was taken
+                              // from there and not read yet
+    bool body_is_coded;       // in gzip, which is still to be decoded
+    struct gunzip *gunzip;    // of a streamed body; NULL: it is read as it comes
+    struct kg_error body_err; // a streamed body is malformed; the connection will end
+    struct loop_timer *idle_timer; // see http_request_body_idle(); NULL: the head timeout
+    int64_t idle_ms;
+    loop_fn on_body; // of such a body; NULL: nobody waits for it
     void *on_body_arg;
     struct http_parsed *json; // its body, where a worker has parsed it
     size_t json_len;
@@ -310,6 +318,7 @@ struct http_request {
     bool has_connection; // one of them is Connection
     bool is_chunked;
     bool is_streaming;
+    struct gzip *gzip; // encodes what is streamed; NULL: it is sent as it is
     size_t low_watermark;
     loop_fn on_drain;
     void *on_drain_arg;
@@ -354,6 +363,30 @@ void framing_init(struct http_framing *framing, bool chunked, uint64_t len);
 // Moves what has come of the body, at most to its end. False: the chunks are malformed.
 KG_MUST_CHECK bool framing_take(struct http_framing *framing, struct evbuffer *input,
                                 struct evbuffer *body);
+// The error of malformed chunks.
+int framing_fail(struct kg_error *err);
+
+// ---- coding.c -------------------------------------------------------------------------------
+
+// Whether a body is in gzip. KG_UNSUPPORTED_CODING: in something else.
+KG_MUST_CHECK int coding_of_body(const struct http_head *head, bool *ret_gzip,
+                                 struct kg_error *err);
+// Decodes gzip. On any thread.
+struct gunzip *gunzip_new(void);
+void gunzip_free(struct gunzip *gunzip);
+// Decodes from the start of `from` and removes what it has read; writes at most `len` bytes. 0
+// bytes: more must come, or the end was reached. KG_INVALID: it is not gzip.
+KG_MUST_CHECK int gunzip_take(struct gunzip *gunzip, struct evbuffer *from, void *to, size_t len,
+                              size_t *ret_len, struct kg_error *err);
+// Whether the bytes may end here.
+bool gunzip_is_between(const struct gunzip *gunzip);
+// The error of a body that ends elsewhere.
+int gunzip_cut(struct kg_error *err);
+// Encodes gzip. On the loop.
+struct gzip *gzip_new(void);
+void gzip_free(struct gzip *gzip);
+// Appends what was encoded to `to`; `last`: all of it, and nothing follows.
+void gzip_add(struct gzip *gzip, const void *data, size_t len, bool last, struct evbuffer *to);
 
 // ---- connection.c ---------------------------------------------------------------------------
 
@@ -365,6 +398,8 @@ void connection_flush(struct http_connection *conn);
 // on_readable() again in each turn until it is lower, and would keep the processor busy.
 void connection_fill(struct http_connection *conn);
 void connection_drain(struct http_connection *conn);
+// Its input is looked at in a turn of its own, whether more has come or not.
+void connection_look_soon(const struct http_connection *conn);
 // The answer is in the output, and the request was freed.
 void connection_finish_answer(struct http_connection *conn);
 // The output is empty: if an answer was sent, the connection goes on in a turn of its own, since a
@@ -442,6 +477,8 @@ void intake_watch(struct http_connection *conn);
 void intake_unpause(struct http_connection *conn);
 // A handler has taken `len` bytes of the request's body.
 void intake_give(struct http_connection *conn, size_t len);
+// Of its body `from` bytes have become `to` bytes.
+void intake_change(struct http_connection *conn, size_t from, size_t to);
 // The request is answered.
 void intake_reset(struct http_connection *conn);
 // The connection is closed.
@@ -471,8 +508,21 @@ void request_free(struct http_request *request);
 
 // ---- body.c ---------------------------------------------------------------------------------
 
-// Bytes have come behind the head of a request that is being answered.
+// Bytes have come behind the head of a request that is being answered. A malformed body sets
+// `body_err`, in this function or when it is read; on_readable() of the connection follows.
 void body_has_more(struct http_request *request);
+// From now on a streamed body is read without being decoded. True: it comes in chunks, without a
+// length.
+bool body_pass_on(struct http_request *request);
+// The answer begins. True: the client may still be sending the body.
+bool body_is_left(struct http_request *request);
+
+// ---- decode.c -------------------------------------------------------------------------------
+
+// If the body is whole and coded, decodes it, and then calls `then` unless it is answered. False:
+// there is nothing to decode, and `then` is not called.
+typedef void (*decoded_fn)(struct http_request *request);
+KG_MUST_CHECK bool decode_start(struct http_request *request, decoded_fn then);
 
 // ---- stream.c -------------------------------------------------------------------------------
 
@@ -486,6 +536,9 @@ json_t *problem_new(const struct kg_error *err);
 // See http_reply_shared().
 void reply_add_shared(struct evbuffer *to, const void *data, size_t len, loop_fn release,
                       void *arg);
+// Removes Content-Length and Accept-Ranges from the headers that were added, and makes the ETag a
+// weak one (RFC 9110, section 8.8.3.3): of what is sent in a coding.
+void reply_change_for_coding(struct http_request *request);
 // Starts a stream whose head has the headers that were added, the date, and what frames it.
 void stream_begin(struct http_request *request, int status);
 void reply_add_common_headers(struct http_request *request, int status, const char *content_type);

@@ -201,6 +201,15 @@ intake_give(struct http_connection *conn, size_t len)
 }
 
 void
+intake_change(struct http_connection *conn, size_t from, size_t to)
+{
+    size_t held = conn->held.held;
+    intake_hold(conn, held - (from < held ? from : held) + to);
+    if (!TAILQ_EMPTY(&conn->server->intake.large))
+        decide_soon(conn->server);
+}
+
+void
 intake_reset(struct http_connection *conn)
 {
     intake_give(conn, conn->held.held);

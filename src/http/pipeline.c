@@ -130,9 +130,7 @@ read_body(struct http_connection *conn)
         return;
     }
     if (!framing_take(&request->framing, input_of(conn), request->body)) {
-        kg_error_set(&err, KG_INVALID, 0,
-                     "malformed HTTP request: the body is not a sequence of chunks without "
-                     "extensions and trailers");
+        (void)framing_fail(&err);
         pipeline_refuse(conn, &err);
     } else if (evbuffer_get_length(request->body) + request->framing.left > request->max_body) {
         request->body_is_cut = true;
@@ -160,10 +158,40 @@ pipeline_read_body(struct http_connection *conn)
     read_body(conn);
 }
 
+// The body that a handler reads is malformed. If nothing was answered yet, this is the answer.
+static void
+refuse_rest(struct http_connection *conn)
+{
+    struct http_request *request = conn->request;
+    const struct kg_error err = request->body_err;
+    if (request->status) {
+        connection_close(conn);
+        return;
+    }
+    request->status = kg_code_info(err.code)->http_status; // in the metrics
+    pipeline_refuse(conn, &err);
+}
+
+// What comes of a body, or of another protocol, while the request is being answered.
+static void
+hand_on(struct http_connection *conn)
+{
+    struct http_request *request = conn->request;
+    connection_fill(conn);
+    if (request->body_err.code) {
+        refuse_rest(conn);
+    } else if (conn->state == CONNECTION_ANSWERING) {
+        body_has_more(request);
+    } else {
+        deadline_stop(conn); // of a streamed body
+        if (request->on_data)
+            request->on_data(request->on_data_arg);
+    }
+}
+
 static void
 step(struct http_connection *conn)
 {
-    struct http_request *request = conn->request;
     switch (conn->state) {
     case CONNECTION_HEAD:
         read_head(conn);
@@ -172,14 +200,8 @@ step(struct http_connection *conn)
         read_body(conn);
         break;
     case CONNECTION_UPGRADED:
-        connection_fill(conn);
-        deadline_stop(conn); // of a streamed body
-        if (request->on_data)
-            request->on_data(request->on_data_arg);
-        break;
     case CONNECTION_ANSWERING:
-        connection_fill(conn);
-        body_has_more(request);
+        hand_on(conn);
         break;
     case CONNECTION_CHECKING:
     case CONNECTION_SENDING:

@@ -7,6 +7,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "http_priv.h"
 #include "pump.h"
 
 enum {
@@ -26,6 +27,7 @@ struct http_pump {
     bool started;   // the answer
     bool upgrades;  // the client goes on to speak
     bool full;      // the client does not read
+    bool chunked;   // the body, whose last chunk was not sent yet
 };
 
 // Shared by all: what is read is written or copied before the next read.
@@ -52,10 +54,27 @@ update_watch(struct http_pump *pump)
 // ---- To the other server --------------------------------------------------------------------
 
 static void
+append_chunk(struct http_pump *pump, size_t len)
+{
+    if (len > 0)
+        buf_printf(&pump->out, "%zx\r\n", len);
+    buf_append(&pump->out, scratch, len);
+    if (len > 0)
+        buf_append_str(&pump->out, "\r\n");
+    pump->chunked = len > 0 || !http_request_body_ended(pump->request);
+    if (!pump->chunked)
+        buf_append_str(&pump->out, "0\r\n\r\n");
+}
+
+static void
 refill(struct http_pump *pump)
 {
     size_t n = http_request_body_read(pump->request, scratch, sizeof scratch);
     pump->out.len = pump->sent = 0;
+    if (pump->chunked) {
+        append_chunk(pump, n);
+        return;
+    }
     if (n == 0 && pump->started && pump->upgrades)
         n = http_upgrade_read(pump->request, scratch, sizeof scratch);
     buf_append(&pump->out, scratch, n);
@@ -97,7 +116,7 @@ static void
 pump_on_client_data(void *arg)
 {
     struct http_pump *pump = arg;
-    if (http_request_body_len(pump->request) > 0) {
+    if (pump->chunked || !http_request_body_ended(pump->request)) {
         pump_on_client_body(pump);
         return;
     }
@@ -183,6 +202,7 @@ http_pump_new(struct loop *loop, struct http_request *request, int fd, const cha
     pump->events = *events;
     pump->arg = arg;
     buf_append_str(&pump->out, head);
+    pump->chunked = body_pass_on(request);
     http_request_on_body(request, pump_on_client_body, pump);
     pump->watch = loop_fd_new(loop, fd, LOOP_READ | LOOP_WRITE, pump_on_socket, pump);
     return pump;

@@ -46,6 +46,32 @@ reply_add_common_headers(struct http_request *request, int status, const char *c
               LOG_INT("status", status));
 }
 
+static bool
+is_header(const char *line, const char *name)
+{
+    size_t len = strlen(name);
+    return strncasecmp(line, name, len) == 0 && line[len] == ':';
+}
+
+void
+reply_change_for_coding(struct http_request *request)
+{
+    static const char etag[] = "ETag: \"";
+    struct buf kept = {0};
+    for (const char *line = request->answer.data; line && *line; line = strchr(line, '\n') + 1) {
+        if (is_header(line, "Content-Length") || is_header(line, "Accept-Ranges"))
+            continue;
+        bool is_strong = strncasecmp(line, etag, strlen(etag)) == 0;
+        if (is_strong)
+            buf_append_str(&kept, "ETag: W/");
+        line += is_strong ? strlen(etag) - 1 : 0;
+        buf_append(&kept, line, strcspn(line, "\n") + 1);
+    }
+    buf_fini(&request->answer);
+    request->answer = kept;
+    request->has_length = false;
+}
+
 // ---- The head -------------------------------------------------------------------------------
 
 // RFC 9110, section 15; of the statuses that handlers and errors have.
@@ -109,8 +135,7 @@ reply_write_head(struct http_request *request, int status, int64_t content_lengt
     struct http_connection *conn = request->conn;
     const struct http_head *head = &request->head;
     struct evbuffer *output = bufferevent_get_output(conn->bev);
-    if (request->body_is_streamed && request->framing.left > 0) {
-        deadline_stop(conn);
+    if (body_is_left(request)) {
         conn->lingers = true; // the client may still be sending it
         reply_close(request);
     }

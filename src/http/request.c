@@ -110,6 +110,9 @@ request_free(struct http_request *request)
     loop_timer_free(request->drain_timer);
     loop_timer_free(request->flush_timer);
     loop_timer_free(request->slow_timer);
+    loop_timer_free(request->idle_timer);
+    gunzip_free(request->gunzip);
+    gzip_free(request->gzip);
     parsed_free(request->json);
     json_decref(request->elsewhere);
     free(request->named);

@@ -12,6 +12,8 @@ static bool
 concerns_what_it_has(const struct http_route *route)
 {
     for (const struct http_concern *rule = route->concerns; rule && rule->kind; rule++) {
+        if (rule->part == HTTP_IN_BODY && (route->flags & (HTTP_OPEN_BODY | HTTP_GZIP_BODY)))
+            return false; // it is not there, or not readable, when rules are tried
         if (rule->part != HTTP_IN_PATH)
             continue;
         KG_AUTO_FREE char *one = kg_asprintf("{%s}", rule->name);

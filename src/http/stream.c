@@ -4,6 +4,7 @@
 #include <assert.h>
 #include <event2/event.h>
 #include <stdio.h>
+#include <string.h>
 #include <strings.h>
 
 #include "http_priv.h"
@@ -42,11 +43,52 @@ flush_later(struct http_request *request)
 
 // ---- Streams --------------------------------------------------------------------------------
 
+// Types whose content is compressed already.
+static bool
+is_compressed(const char *type)
+{
+    static const char *const types[] = {"audio/",
+                                        "video/",
+                                        "image/",
+                                        "font/woff",
+                                        "application/gzip",
+                                        "application/pdf",
+                                        "application/vnd.openxmlformats",
+                                        "application/x-7z",
+                                        "application/x-bzip",
+                                        "application/x-gzip",
+                                        "application/x-xz",
+                                        "application/zip",
+                                        "application/zstd"};
+    if (strncasecmp(type, "image/svg", 9) == 0)
+        return false;
+    for (size_t i = 0; i < KG_ARRAY_LEN(types); i++)
+        if (strncasecmp(type, types[i], strlen(types[i])) == 0)
+            return true;
+    return false;
+}
+
+// A part of a file is a part of what the file is without a coding (RFC 9110, section 14.2).
+static void
+choose_coding(struct http_request *request, int status, const char *content_type)
+{
+    if (!(request->flags & HTTP_GZIP_ANSWER) || status != 200 || !content_type ||
+        is_compressed(content_type))
+        return;
+    http_reply_header(request, "Vary", "Accept-Encoding");
+    if (!http_request_accepts_gzip(request))
+        return;
+    reply_change_for_coding(request);
+    http_reply_header(request, "Content-Encoding", "gzip");
+    request->gzip = gzip_new();
+}
+
 void
 http_stream_start(struct http_request *request, int status, const char *content_type)
 {
     if (!request->conn)
         return;
+    choose_coding(request, status, content_type);
     reply_add_common_headers(request, status, content_type);
     http_reply_header(request, "Cache-Control", "no-cache");
     http_reply_header(request, "X-Accel-Buffering", "no");
@@ -66,14 +108,9 @@ stream_begin(struct http_request *request, int status)
 
 // Writes to the connection's buffer directly: a buffer for every chunk would take many times the
 // size of a short line.
-void
-http_stream_write(struct http_request *request, const void *data, size_t len)
+static void
+write_piece(struct http_request *request, const void *data, size_t len)
 {
-    if (!request->conn)
-        return;
-    assert(request->is_streaming);
-    if (len == 0 || (request->method == HTTP_HEAD && !request->conn->tunnelled))
-        return;
     struct evbuffer *output = output_of(request);
     bool chunked = request->is_chunked;
     char size[24];
@@ -86,6 +123,33 @@ http_stream_write(struct http_request *request, const void *data, size_t len)
         evbuffer_add(output, "\r\n", 2);
 }
 
+static void
+write_encoded(struct http_request *request, const void *data, size_t len, bool last)
+{
+    struct evbuffer *encoded = evbuffer_new();
+    if (!encoded)
+        abort();
+    gzip_add(request->gzip, data, len, last, encoded);
+    size_t n = evbuffer_get_length(encoded);
+    if (n > 0)
+        write_piece(request, evbuffer_pullup(encoded, -1), n);
+    evbuffer_free(encoded);
+}
+
+void
+http_stream_write(struct http_request *request, const void *data, size_t len)
+{
+    if (!request->conn)
+        return;
+    assert(request->is_streaming);
+    if (len == 0 || (request->method == HTTP_HEAD && !request->conn->tunnelled))
+        return;
+    if (request->gzip)
+        write_encoded(request, data, len, false);
+    else
+        write_piece(request, data, len);
+}
+
 void
 http_stream_write_shared(struct http_request *request, const void *data, size_t len,
                          loop_fn release, void *arg)
@@ -95,6 +159,11 @@ http_stream_write_shared(struct http_request *request, const void *data, size_t 
         return;
     }
     assert(request->is_streaming);
+    if (request->gzip) {
+        write_encoded(request, data, len, false);
+        release(arg);
+        return;
+    }
     struct evbuffer *output = output_of(request);
     flush_later(request);
     if (request->is_chunked)
@@ -149,6 +218,8 @@ http_stream_end(struct http_request *request)
 {
     struct http_connection *conn = request->conn;
     assert(request->is_streaming || !conn);
+    if (conn && request->gzip && request->method != HTTP_HEAD)
+        write_encoded(request, "", 0, true);
     if (conn && request->is_chunked)
         evbuffer_add(output_of(request), "0\r\n\r\n", 5);
     request_free(request);

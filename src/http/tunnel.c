@@ -117,7 +117,9 @@ http_tunnel_head(const struct http_request *request, const struct http_tunnel_ru
     if (rule->upgrade)
         http_append_header(&head, "Upgrade", rule->upgrade);
     http_append_header(&head, "Connection", rule->upgrade ? "Upgrade" : "close");
-    if (http_request_body_len(request) > 0 || (request->method & HTTP_METHODS_WITH_BODY))
+    if (request->body_is_streamed && request->framing.chunked)
+        buf_append_str(&head, "Transfer-Encoding: chunked\r\n");
+    else if (http_request_body_len(request) > 0 || (request->method & HTTP_METHODS_WITH_BODY))
         buf_printf(&head, "Content-Length: %zu\r\n", http_request_body_len(request));
     buf_append_str(&head, rule->extra);
     buf_append_str(&head, "\r\n\r\n");

@@ -17,13 +17,6 @@ http_upgrade_is_asked(const struct http_request *request, const char *protocol)
            head_has_token(head, "Upgrade", protocol);
 }
 
-// Lets `on_data` look in a turn of its own, at what came before or during a pause.
-static void
-look_soon(const struct http_connection *conn)
-{
-    bufferevent_trigger(conn->bev, EV_READ, BEV_TRIG_IGNORE_WATERMARKS | BEV_TRIG_DEFER_CALLBACKS);
-}
-
 static void
 write_head(struct http_request *request, const char *protocol)
 {
@@ -53,7 +46,7 @@ upgrade_take(struct http_request *request, loop_fn on_data, void *arg)
     stream_init_flush(request);
     bufferevent_enable(conn->bev, EV_READ);
     connection_flush(conn);
-    look_soon(conn);
+    connection_look_soon(conn);
 }
 
 void
@@ -87,7 +80,7 @@ http_upgrade_pause(struct http_request *request, bool paused)
         return;
     }
     bufferevent_enable(request->conn->bev, EV_READ);
-    look_soon(request->conn);
+    connection_look_soon(request->conn);
 }
 
 // What the client still sends is read and dropped, or it could lose the last bytes by a reset.

@@ -27,6 +27,7 @@ PACKAGES = (
     "python3", "fonts-dejavu-core", "fonts-noto-core", "fonts-symbola", "fonts-wqy-microhei",
     "curl", "libcurl4", "libczmq4",
     "libevent-2.1-7", "libevent-pthreads-2.1-7", "libjansson4", "libsodium23", "libsqlite3-0", "libwslay1", "libyaml-0-2", "libzmq5",
+    "zlib1g",
 )  # fmt: skip
 USERS = (("sandbox", 1000, "/tmp"), ("kernelgate", 10001, "/"))
 BUILD = PROJECT / "build/release"

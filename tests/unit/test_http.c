@@ -1819,6 +1819,10 @@ main(void)
         _cmocka_run_group_tests("http_pace_tests", http_pace_tests, n_http_pace_tests, NULL, NULL);
     failed +=
         _cmocka_run_group_tests("http_body_tests", http_body_tests, n_http_body_tests, NULL, NULL);
+    failed +=
+        _cmocka_run_group_tests("http_open_tests", http_open_tests, n_http_open_tests, NULL, NULL);
+    failed += _cmocka_run_group_tests("http_coding_tests", http_coding_tests, n_http_coding_tests,
+                                      NULL, NULL);
     failed += _cmocka_run_group_tests("http_upgrade_tests", http_upgrade_tests,
                                       n_http_upgrade_tests, NULL, NULL);
     failed += _cmocka_run_group_tests("http_client_tests", http_client_tests, n_http_client_tests,

@@ -9,7 +9,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 #include <sys/stat.h>
 
 #include "base.h"
@@ -193,23 +192,6 @@ add_headers(struct http_request *request, const struct console *console, const c
     http_reply_header(request, "Vary", "Accept-Encoding");
 }
 
-// Whether gzip is among the accepted codings (RFC 9110, 12.5.3) and not with a weight of 0.
-static bool
-accepts_gzip(const struct http_request *request)
-{
-    const char *accepted = http_request_header(request, "Accept-Encoding");
-    for (const char *item = accepted ? accepted : ""; *item; item += strcspn(item, ",")) {
-        item += strspn(item, ", \t");
-        size_t len = strcspn(item, ",; \t");
-        if (len != 4 || strncasecmp(item, "gzip", len) != 0)
-            continue;
-        const char *weight = item + len + strspn(item + len, "; \t");
-        return strncmp(weight, "q=0", 3) != 0 ||
-               strspn(weight + 3, ".0") != strcspn(weight + 3, ", \t");
-    }
-    return false;
-}
-
 // The files stay until the server has gone.
 static void
 keep(void *arg)
@@ -220,7 +202,7 @@ keep(void *arg)
 static void
 reply_file(struct http_request *request, const struct console *console, struct console_file *file)
 {
-    bool compressed = file->gzip.len > 0 && accepts_gzip(request);
+    bool compressed = file->gzip.len > 0 && http_request_accepts_gzip(request);
     const struct buf *content = compressed ? &file->gzip : &file->plain;
     const char *etag = compressed ? file->gzip_etag : file->etag;
     const char *known = http_request_header(request, "If-None-Match");
