@@ -47,6 +47,8 @@ find_route(struct http_request *request, struct kg_error *err)
     request->handler_arg = entry->arg;
     request->concerns = entry->route.concerns;
     request->dialect = entry->dialect;
+    if (request->dialect && request->dialect->prepare)
+        request->dialect->prepare(request);
     return 0;
 }
 

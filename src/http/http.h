@@ -301,6 +301,9 @@ struct http_dialect {
     // `status`, which is the error's, and add headers. http_request_arg() is the route's argument.
     json_t *(*describe_error)(struct http_request *request, const struct kg_error *err,
                               int *status);
+    // The head of a request has come, and its client has not been identified: may set headers in
+    // place of what the client says elsewhere (http_request_set_header()). NULL: nothing is done.
+    void (*prepare)(struct http_request *request);
 };
 void http_server_add_routes(struct http_server *server, const struct http_route *routes, size_t n,
                             void *arg);
@@ -348,6 +351,11 @@ const char *http_request_query(const struct http_request *request, const char *n
 const char *http_request_header(const struct http_request *request, const char *name);
 // Whether the client accepts gzip (RFC 9110, section 12.5.3).
 bool http_request_accepts_gzip(const struct http_request *request);
+// Sets a header (`name` is borrowed) in place of those that the client has sent, for the handler and
+// for replicas to which the request is forwarded. Before the client is identified; at most
+// HTTP_SET_HEADERS_MAX times.
+enum { HTTP_SET_HEADERS_MAX = 4 };
+void http_request_set_header(struct http_request *request, const char *name, const char *value);
 // Whether a list of entity tags, as in If-None-Match, names `etag` (with its quotes).
 bool http_etag_list_has(const char *list, const char *etag);
 // The owner; NULL: none, which is possible on HTTP_PUBLIC routes only.

@@ -327,8 +327,8 @@ struct http_request {
     struct evbuffer_cb_entry *output_cb;
     bool of_site;     // see http_server_set_site()
     bool to_own_name; // is_server() of struct http_site
-    char *named;      // the same: what its host names; or NULL
-    bool is_trusted;  // the same: its body may be large, though it has no owner here
+    char *set_headers[HTTP_SET_HEADERS_MAX]; // their values
+    bool is_trusted;  // the same as of_site: its body may be large, though it has no owner here
     // What upgrade.c has of an upgraded connection.
     loop_fn on_data;
     void *on_data_arg;

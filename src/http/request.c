@@ -5,6 +5,7 @@
 #include <assert.h>
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 
 #include "http_priv.h"
 #include "metrics.h"
@@ -115,7 +116,8 @@ request_free(struct http_request *request)
     gzip_free(request->gzip);
     parsed_free(request->json);
     json_decref(request->elsewhere);
-    free(request->named);
+    for (size_t i = 0; i < HTTP_SET_HEADERS_MAX; i++)
+        free(request->set_headers[i]);
     free(request->raw_path);
     free(request->path);
     free(request->query);
@@ -249,6 +251,22 @@ http_request_query(const struct http_request *request, const char *name)
         at = value + strlen(value) + 1;
     }
     return NULL;
+}
+
+// It is in the head once at most, as handlers and replicas read it.
+void
+http_request_set_header(struct http_request *request, const char *name, const char *value)
+{
+    struct http_head *head = &request->head;
+    size_t n = 0, free_one = 0;
+    for (size_t i = 0; i < head->n_headers; i++)
+        if (strcasecmp(head->headers[i].name, name) != 0)
+            head->headers[n++] = head->headers[i];
+    head->n_headers = n;
+    while (request->set_headers[free_one])
+        assert(++free_one < HTTP_SET_HEADERS_MAX);
+    request->set_headers[free_one] = kg_strdup(value);
+    head_add(head, name, request->set_headers[free_one]);
 }
 
 const char *

@@ -2,7 +2,6 @@
 // Hosts of a site: the way of their requests is not that of the server's routes.
 
 #include <string.h>
-#include <strings.h>
 
 #include "http_priv.h"
 
@@ -23,18 +22,6 @@ set_target(struct http_request *request, struct kg_error *err)
     return 0;
 }
 
-// The header must be in the head once at most, as the handlers and the replicas read it.
-static void
-set_header(struct http_head *head, const char *name, const char *value)
-{
-    size_t n = 0;
-    for (size_t i = 0; i < head->n_headers; i++)
-        if (strcasecmp(head->headers[i].name, name) != 0)
-            head->headers[n++] = head->headers[i];
-    head->n_headers = n;
-    head_add(head, name, value);
-}
-
 static bool
 is_server(struct http_request *request, const struct http_site *site, const char *host)
 {
@@ -42,10 +29,8 @@ is_server(struct http_request *request, const struct http_site *site, const char
     if (!site->is_server || !site->is_server(host, value, site->arg))
         return false;
     request->to_own_name = true;
-    if (*value) {
-        request->named = kg_strdup(value);
-        set_header(&request->head, site->named_in, request->named);
-    }
+    if (*value)
+        http_request_set_header(request, site->named_in, value);
     return true;
 }
 
