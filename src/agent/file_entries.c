@@ -56,6 +56,7 @@ file_details(const char *root, const char *path, const struct stat *st)
 {
     char target[PATH_MAX + 1];
     struct kg_error err;
+    struct stat target_st;
     const char *name = NULL;
     json_t *entry = file_entry(st);
 
@@ -68,6 +69,8 @@ file_details(const char *root, const char *path, const struct stat *st)
     json_t *text = len > 0 ? json_stringn(target, (size_t)len) : NULL;
     if (text)
         json_object_set_new(entry, "target", text);
+    if (folder >= 0 && fstatat(folder, name, &target_st, 0) == 0)
+        json_object_set_new(entry, "target_type", json_string(walk_type_name(target_st.st_mode)));
     return entry;
 }
 

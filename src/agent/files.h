@@ -86,7 +86,7 @@ KG_DEFINE_AUTO(file_write, file_write_free)
 // the permissions as a number (0644 is 420).
 json_t *file_entry(const struct stat *st);
 // The same with {"uid", "gid"} and, of the symbolic link at `path`, {"target"} as far as that is
-// UTF-8.
+// UTF-8, and {"target_type"} if it leads to something.
 json_t *file_details(const char *root, const char *path, const struct stat *st);
 // What is at `path` ("" is `root`); a symbolic link is one. KG_NOT_FOUND where there is nothing.
 KG_MUST_CHECK int file_stat(const char *root, const char *path, struct stat *ret_st,

@@ -268,25 +268,35 @@ number_within(const json_t *object, const char *key, int64_t max)
     return value >= 0 && value <= max ? value : -1;
 }
 
+// NULL where it is not a type of entries.
+static const char *
+entry_type(const json_t *entry, const char *key)
+{
+    static const char *const types[] = {"file", "dir", "symlink", "other"};
+    const char *type = json_string_value(json_object_get(entry, key));
+
+    for (size_t i = 0; type && i < KG_ARRAY_LEN(types); i++)
+        if (strcmp(type, types[i]) == 0)
+            return types[i];
+    return NULL;
+}
+
 int
 agent_entry_parse(const json_t *entry, struct agent_entry *ret, struct kg_error *err)
 {
-    static const char *const types[] = {"file", "dir", "symlink", "other"};
-    const char *type = json_string_value(json_object_get(entry, "type"));
     const json_t *size = json_object_get(entry, "size");
     const json_t *mtime_ms = json_object_get(entry, "mtime_ms");
 
     *ret = (struct agent_entry){
+        .type = entry_type(entry, "type"),
         .size = json_integer_value(size),
         .mtime_ms = json_integer_value(mtime_ms),
         .mode = (int)number_within(entry, "mode", 07777),
         .uid = number_within(entry, "uid", UINT32_MAX),
         .gid = number_within(entry, "gid", UINT32_MAX),
         .target = json_string_value(json_object_get(entry, "target")),
+        .target_type = entry_type(entry, "target_type"),
     };
-    for (size_t i = 0; type && i < KG_ARRAY_LEN(types); i++)
-        if (strcmp(type, types[i]) == 0)
-            ret->type = types[i];
     if (ret->type && json_is_integer(size) && ret->size >= 0 && json_is_integer(mtime_ms))
         return 0;
     return kg_error_set(err, KG_INTERNAL, 0, "the agent's answer about a file is malformed");

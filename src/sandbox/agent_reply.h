@@ -68,12 +68,14 @@ KG_MUST_CHECK int agent_command_end_parse(const json_t *result, struct sandbox_c
 // What files.stat, files.mkdir, files.move and files.copy say of a file or folder, and files.list
 // of each, besides its path.
 struct agent_entry {
-    const char *type;   // "file", "dir", "symlink" or "other", a constant
-    int64_t size;       // bytes, at least 0
-    int64_t mtime_ms;   // any number
-    int mode;           // permissions, 0 to 07777; -1: it does not say
-    int64_t uid, gid;   // in the sandbox; -1: it does not say
-    const char *target; // of a symlink, borrowed; or NULL
+    const char *type;        // "file", "dir", "symlink" or "other", a constant
+    int64_t size;            // bytes, at least 0
+    int64_t mtime_ms;        // any number
+    int mode;                // permissions, 0 to 07777; -1: it does not say
+    int64_t uid, gid;        // in the sandbox; -1: it does not say
+    const char *target;      // of a symlink, borrowed; or NULL
+    const char *target_type; // what it leads to, a constant as `type`; NULL: nothing, or it does
+                             // not say
 };
 KG_MUST_CHECK int agent_entry_parse(const json_t *entry, struct agent_entry *ret,
                                     struct kg_error *err);

@@ -65,6 +65,7 @@ on_entry(const json_t *result, const struct kg_error *call_err, void *arg)
         .uid = parsed.uid,
         .gid = parsed.gid,
         .target = parsed.target,
+        .target_type = parsed.target_type,
     };
     fn(&entry, NULL, fn_arg);
 }

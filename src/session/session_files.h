@@ -133,9 +133,10 @@ struct session_entry {
     const char *type; // file, dir, symlink or other
     int64_t size;     // bytes; of files only
     int64_t mtime_ms;
-    int mode;           // permissions, 0 to 07777; -1: not known
-    int64_t uid, gid;   // in the sandbox; -1: not known
-    const char *target; // of a symlink, or NULL
+    int mode;                // permissions, 0 to 07777; -1: not known
+    int64_t uid, gid;        // in the sandbox; -1: not known
+    const char *target;      // of a symlink, or NULL
+    const char *target_type; // of what it leads to, as `type`; NULL: nothing, or it is not known
 };
 // `entry` is NULL if `err` is set. KG_NOT_FOUND: there is nothing at the path that is looked at,
 // moved or copied. KG_INVALID_PATH: a symlink on the way, a missing folder on the way to a new
