@@ -62,6 +62,7 @@ command_free(struct command *command)
     json_decref(command->cwd);
     json_decref(command->end);
     free(command->id);
+    free(command->note);
     free(command);
 }
 

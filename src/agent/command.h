@@ -14,6 +14,7 @@ struct command_output;
 struct command {
     TAILQ_ENTRY(command) entry; // the owner's
     char *id;
+    char *note; // or NULL
     bool has_given_id; // by the caller
     bool keep;
     bool terminal;

@@ -254,6 +254,7 @@ commands_start(struct commands *commands, const struct command_spec *spec, struc
     if (!command)
         return -1;
     command->has_given_id = spec->id != NULL;
+    command->note = spec->note ? kg_strdup(spec->note) : NULL;
     command->argv = shortened_argv(spec->argv);
     command->cwd = shortened(spec->cwd, &left);
     TAILQ_INSERT_TAIL(&commands->list, command, entry);
@@ -293,6 +294,8 @@ describe(const struct command *command)
                             "started_ms_ago", (json_int_t)(clock_mono_ms() - command->started_ms),
                             "keep", command->keep, "readers", command_log_n_readers(command->log));
 
+    if (command->note)
+        json_object_set_new(ret, "note", json_string(command->note));
     if (command->exited) {
         json_object_set_new(ret, "exit_code", json_integer(command->exit_code));
         json_object_set_new(ret, "signal", json_integer(command->signal));

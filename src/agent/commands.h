@@ -26,6 +26,7 @@ enum {
     COMMANDS_MAX_READERS = 128,      // of all, with the callers of those that run
     COMMANDS_ENDED_MS = 3600 * 1000, // how long they are known
     COMMAND_ID_MAX = 32,
+    COMMAND_NOTE_MAX = 128,
 };
 
 struct commands *commands_new(const struct commands_settings *settings);
@@ -35,6 +36,7 @@ void commands_free(struct commands *commands);
 // All borrowed.
 struct command_spec {
     const char *id;          // see command_id_valid(); NULL: one is made, and its end is not kept
+    const char *note;        // for the list: at most COMMAND_NOTE_MAX bytes; or NULL
     const char *const *argv; // NULL-terminated
     json_t *env;             // an object of strings, added to the agent's own; or NULL
     const char *cwd;         // absolute
@@ -65,7 +67,7 @@ KG_MUST_CHECK int commands_start(struct commands *commands, const struct command
 KG_MUST_CHECK int commands_join(struct commands *commands, const char *id, bool holds,
                                 struct request *request, struct kg_error *err);
 // {"commands": [{"id", "argv", "cwd", "pid", "terminal", "running", "exit_code"?, "signal"?,
-// "started_ms_ago", "keep", "readers"}]}; argv and cwd are shortened.
+// "started_ms_ago", "keep", "readers", "note"?}]}; argv and cwd are shortened.
 json_t *commands_list(const struct commands *commands);
 // Answers the request as command_input_take() does.
 KG_MUST_CHECK int commands_input(struct commands *commands, const char *id, struct request *request,

@@ -32,6 +32,9 @@ check_kind(json_t *terminal, struct command_spec *spec, struct kg_error *err)
     json_error_t why;
     json_int_t cols, rows;
 
+    if (spec->note && strlen(spec->note) > COMMAND_NOTE_MAX)
+        return kg_error_set(err, KG_INVALID, 0, "note must have at most %d bytes",
+                            COMMAND_NOTE_MAX);
     if (spec->id && !command_id_valid(spec->id))
         return kg_error_set(err, KG_INVALID, 0, "id must be 1 to %d characters: a-z, 0-9 or _",
                             COMMAND_ID_MAX);
@@ -58,11 +61,11 @@ unpack(json_t *params, struct command_spec *spec, json_t **ret_args, const char 
     int keep = 0, detach = 0, with_stdin = 0, shell = 0;
 
     *ret_cwd = "";
-    if (json_unpack_ex(params, &why, 0, "{s:o, s?o, s?s, s:I, s?I, s?s, s?b, s?b, s?b, s?o, s?b !}",
-                       "argv", ret_args, "env", &spec->env, "cwd", ret_cwd, "timeout_ms",
-                       &timeout_ms, "max_output_bytes", &max_output, "id", &spec->id, "keep", &keep,
-                       "detach", &detach, "stdin", &with_stdin, "terminal", &terminal, "shell",
-                       &shell) != 0)
+    if (json_unpack_ex(
+            params, &why, 0, "{s:o, s?o, s?s, s:I, s?I, s?s, s?b, s?b, s?b, s?o, s?b, s?s !}",
+            "argv", ret_args, "env", &spec->env, "cwd", ret_cwd, "timeout_ms", &timeout_ms,
+            "max_output_bytes", &max_output, "id", &spec->id, "keep", &keep, "detach", &detach,
+            "stdin", &with_stdin, "terminal", &terminal, "shell", &shell, "note", &spec->note) != 0)
         return kg_error_set(err, KG_INVALID, 0, "%.150s", why.text);
     if (timeout_ms < 0 || timeout_ms > TIMEOUT_MAX_MS || max_output < 0 ||
         strlen(*ret_cwd) > CWD_MAX)

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Calls about commands, by their ids. Answers are untrusted.
 #include <limits.h>
+#include <string.h>
 
 #include "agent_reply.h"
 #include "command_params.h"
@@ -27,24 +28,29 @@ is_strings(const json_t *array)
 static json_t *
 convert_info(json_t *info)
 {
-    const char *id, *cwd;
+    const char *id, *cwd, *note = NULL;
+    bool is_argv;
     json_t *argv;
     json_int_t pid, age_ms, readers, exit_code = 0, signum = 0;
     int terminal, running, keep;
 
-    if (json_unpack(info, "{s:s, s:o, s:s, s:I, s:b, s:b, s:b, s:I, s:I, s?I, s?I}", "id", &id,
+    if (json_unpack(info, "{s:s, s:o, s:s, s:I, s:b, s:b, s:b, s:I, s:I, s?I, s?I, s?s}", "id", &id,
                     "argv", &argv, "cwd", &cwd, "pid", &pid, "terminal", &terminal, "running",
                     &running, "keep", &keep, "readers", &readers, "started_ms_ago", &age_ms,
-                    "exit_code", &exit_code, "signal", &signum) != 0)
+                    "exit_code", &exit_code, "signal", &signum, "note", &note) != 0)
         return NULL;
     if (!sandbox_command_id_valid(id) || !is_strings(argv) || pid < 0 || pid > INT_MAX ||
         readers < 0 || readers > INT_MAX || age_ms < 0 || exit_code < 0 || exit_code > 255 ||
-        signum < 0 || signum > 64)
+        signum < 0 || signum > 64 || (note && strlen(note) > SANDBOX_COMMAND_NOTE_MAX))
         return NULL;
-    KG_AUTO_FREE char *command = command_of_argv(argv);
+    KG_AUTO_FREE char *command = command_of_argv(argv, &is_argv);
     json_t *ret = json_pack("{s:s, s:s, s:s, s:I, s:b, s:b, s:b, s:I, s:I}", "id", id, "command",
                             command, "cwd", cwd, "pid", pid, "terminal", terminal, "running",
                             running, "keep", keep, "readers", readers, "age_ms", age_ms);
+    if (ret && is_argv)
+        json_object_set(ret, "argv", argv);
+    if (ret && note)
+        json_object_set_new(ret, "note", json_string(note));
     if (ret && !running) {
         json_object_set_new(ret, "exit_code", json_integer(exit_code));
         json_object_set_new(ret, "signal", json_integer(signum));

@@ -217,6 +217,8 @@ KG_MUST_CHECK struct sandbox_call *sandbox_answer(struct sandbox *sandbox, int64
 // A process in the sandbox, beside its kernels. All borrowed until sandbox_command_start() returns.
 struct sandbox_command_spec {
     const char *command;     // for `bash -c`, or `sh -c` without bash; NULL: `argv` is used
+    bool login;              // of `command`: what login shells read is read before. The PATH of
+                             // `env` stays in front
     const char *const *argv; // NULL-terminated; argv[0] is looked up in the PATH of `env`. NULL, as
                              // `command` is: an interactive shell, whose prompt is not work
     const char *cwd;         // absolute, or relative to /mnt/data; NULL: /mnt/data
@@ -226,6 +228,7 @@ struct sandbox_command_spec {
     size_t max_output_bytes; // of text, both streams together; more is counted and dropped while
                              // the command runs on; 0: no limit but the pause
     const char *id;          // sandbox_command_id_valid(); NULL: the agent makes one
+    const char *note;        // for the list: at most SANDBOX_COMMAND_NOTE_MAX bytes; or NULL
     bool keep;               // it outlives its caller, and its end is known for an hour
     bool with_stdin;         // sandbox_command_input(); else its input is empty
     int cols, rows;          // of its terminal, which replaces both streams and stdin; 0: none
@@ -234,6 +237,7 @@ struct sandbox_command_spec {
 enum {
     SANDBOX_COMMAND_MAX = 128 * 1024 - 1, // bytes of `command` and of each argument
     SANDBOX_COMMAND_ID_MAX = 32,
+    SANDBOX_COMMAND_NOTE_MAX = 128,
     SANDBOX_COMMAND_INPUT_MAX = 1 << 20, // bytes that wait to be read by a command
     SANDBOX_TERMINAL_SIDE_MAX = 1000,    // columns and rows
 };
@@ -313,8 +317,9 @@ enum { SANDBOX_COMMANDS_MAX = 128 }; // that a list has
 KG_MUST_CHECK struct sandbox_call *
 sandbox_command_list(struct sandbox *sandbox, sandbox_agent_fn fn, void *arg, struct kg_error *err);
 // The list in the result, checked: [{"id", "command", "cwd", "pid", "terminal", "running", "keep",
-// "readers", "age_ms" (since its start), "exit_code", "signal"}], the last two unless it runs.
-// `command` is as it was given ("": a shell), shortened. NULL: the agent does not tell the truth.
+// "readers", "age_ms" (since its start), "exit_code", "signal", "argv", "note"}]: exit_code and
+// signal unless it runs, argv (shortened) if it was started by one, note if it has one. `command`
+// is as it was given ("": a shell), shortened. NULL: the agent does not tell the truth.
 KG_MUST_CHECK json_t *sandbox_command_list_parse(const json_t *result, struct kg_error *err);
 // Starts one that `keep`s, without a reader.
 KG_MUST_CHECK struct sandbox_call *sandbox_command_detach(struct sandbox *sandbox,

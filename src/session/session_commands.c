@@ -19,7 +19,7 @@ struct session_command {
     bool paused;
     bool attended;                       // by a client
     bool follows;                        // one that runs without it
-    json_t *request;                     // while it waits: {command or argv, cwd, env, id}
+    json_t *request;                     // while it waits: {command or argv, cwd, env, id, note}
     struct sandbox_command_spec waiting; // the rest
 };
 
@@ -156,6 +156,8 @@ keep(struct session_command *command, const struct sandbox_command_spec *spec)
     command->waiting = *spec;
     if (spec->id)
         json_object_set_new(command->request, "id", json_string(spec->id));
+    if (spec->note)
+        json_object_set_new(command->request, "note", json_string(spec->note));
     if (spec->command)
         json_object_set_new(command->request, "command", json_string(spec->command));
     if (spec->cwd)
@@ -184,6 +186,7 @@ run_kept(struct session_command *command, struct kg_error *err)
     spec.cwd = json_string_value(json_object_get(request, "cwd"));
     spec.env = json_object_get(request, "env");
     spec.id = json_string_value(json_object_get(request, "id"));
+    spec.note = json_string_value(json_object_get(request, "note"));
     return commands_run(command, &spec, err);
 }
 
