@@ -95,6 +95,18 @@ sessions_find_by_sandbox(struct sessions *sessions, const char *id)
     return session;
 }
 
+struct session *
+sessions_find_where(struct sessions *sessions,
+                    bool (*is_it)(const struct session *session, void *arg), void *arg)
+{
+    struct session *session;
+    TAILQ_FOREACH(session, &sessions->live, link) {
+        if (session->sandbox && is_it(session, arg))
+            break;
+    }
+    return session;
+}
+
 // ---- Recovery -------------------------------------------------------------------------------
 
 void

@@ -112,6 +112,10 @@ struct session *sessions_find(struct sessions *sessions, const char *owner, cons
 // The session, of any owner, that has the sandbox of that id, which no client can choose. NULL:
 // none.
 struct session *sessions_find_by_sandbox(struct sessions *sessions, const char *id);
+// The first session, of any owner, that has its sandbox and of which `is_it` is true. NULL: none.
+struct session *sessions_find_where(struct sessions *sessions,
+                                    bool (*is_it)(const struct session *session, void *arg),
+                                    void *arg);
 
 // ---- All of them ----------------------------------------------------------------------------
 
