@@ -896,6 +896,7 @@ main(void)
         cmocka_unit_test_setup_teardown(test_stop_beside_expected, agent_setup, agent_teardown),
         cmocka_unit_test_setup_teardown(test_api_refuses, agent_setup, agent_teardown),
         cmocka_unit_test_setup_teardown(test_command, agent_setup, agent_teardown),
+        cmocka_unit_test_setup_teardown(test_command_note, agent_setup, agent_teardown),
         cmocka_unit_test_setup_teardown(test_command_text, agent_setup, agent_teardown),
         cmocka_unit_test_setup_teardown(test_command_timeout, agent_setup, agent_teardown),
         cmocka_unit_test_setup_teardown(test_command_caller_gone, agent_setup, agent_teardown),

@@ -95,6 +95,7 @@ pid_t read_pid(struct fixture *f, const char *name);
 
 // Tests of other files.
 void test_command(void **state);
+void test_command_note(void **state);
 void test_command_text(void **state);
 void test_command_timeout(void **state);
 void test_command_caller_gone(void **state);

@@ -13,6 +13,7 @@
 
 #include <cmocka.h>
 
+#include "commands.h"
 #include "test_agent.h"
 
 // What came of a command: its texts, and its result.
@@ -126,6 +127,25 @@ test_command(void **state)
     run(f, "exec >&- 2>&-; sleep 0.3; exit 5", NULL, &outcome);
     assert_int_equal(number_of(outcome.end, "exit_code"), 5);
     outcome_fini(&outcome);
+}
+
+void
+test_command_note(void **state)
+{
+    struct fixture *f = *state;
+    char note[COMMAND_NOTE_MAX + 2] = "";
+    memset(note, 'n', COMMAND_NOTE_MAX);
+    KG_AUTO_BUF frame = {0};
+    int fd = start(f, "read x", json_pack("{s:b, s:s}", "stdin", 1, "note", note));
+    assert_int_equal(read_frame(fd, &frame), FRAME_HEAD);
+    KG_AUTO_FD list = send_request(f, "commands.list", "{}", 0);
+    json_auto_t *result = read_result(list, KG_OK);
+    const json_t *info = json_array_get(json_object_get(result, "commands"), 0);
+    assert_string_equal(json_string_value(json_object_get(info, "note")), note);
+    close(fd);
+    note[COMMAND_NOTE_MAX] = 'n';
+    KG_AUTO_FD refused = start(f, "true", json_pack("{s:s}", "note", note));
+    json_decref(read_result(refused, KG_INVALID));
 }
 
 void

@@ -181,6 +181,12 @@ test_entries_stat(void **state)
     for (size_t i = 0; i < KG_ARRAY_LEN(links); i++) {
         assert_int_equal(stat_code(&place, links[i], &st), KG_OK);
         assert_true(S_ISLNK(st.st_mode));
+        json_auto_t *link = file_details(place.data, links[i], &st);
+        assert_string_equal(text_of(link, "type"), "symlink");
+        if (strcmp(links[i], "dangling") == 0)
+            assert_null(json_object_get(link, "target_type"));
+        else
+            assert_string_equal(text_of(link, "target_type"), "dir");
     }
     assert_int_equal(stat_code(&place, "fifo", &st), KG_OK);
     json_auto_t *fifo = file_entry(&st);
