@@ -15,6 +15,7 @@
 #include "console.h"
 #include "core.h"
 #include "e2b.h"
+#include "envd.h"
 #include "http.h"
 #include "jupyter.h"
 #include "login_limits.h"
@@ -57,6 +58,7 @@ struct gateway {
     struct session_tokens *tokens;
     struct api_context api;
     struct e2b *e2b;
+    struct envd *envd;
     struct console *console; // NULL: it is off
     struct mcp_face *mcp;
     struct notebook *notebook; // NULL: that face is off
@@ -283,6 +285,8 @@ serve_faces(struct gateway *gateway, struct kg_error *err)
     };
     gateway->e2b = e2b_new(&e2b);
     e2b_serve_http(gateway->e2b, gateway->server);
+    gateway->envd = envd_new(gateway->e2b);
+    envd_serve_http(gateway->envd, gateway->server);
     ports_serve_http(core->ports, gateway->server, gateway->tokens);
     if (gateway->console)
         console_register(gateway->server, gateway->console);
@@ -498,6 +502,7 @@ on_terminate(int signum, void *arg)
     sessions_drain_watches(gateway->core.sessions); // or the drain would wait for their clients
     mcp_drain(mcp_face_mcp(gateway->mcp));
     api_drain(&gateway->api);
+    envd_drain(gateway->envd);
     core_retire(&gateway->core);
     gateway->drain_deadline_ms = clock_mono_ms() + gateway->core.config->drain_timeout_s * 1000;
     loop_timer_start(gateway->drain, 0);
@@ -517,6 +522,7 @@ gateway_fini(struct gateway *gateway)
     loop_signal_free(gateway->terminate);
     loop_signal_free(gateway->interrupt);
     http_server_free(gateway->server);
+    envd_free(gateway->envd);
     e2b_free(gateway->e2b);
     session_tokens_free(gateway->tokens);
     console_free(gateway->console);

@@ -33,7 +33,7 @@ def first_block(heading):
 
 def test_modules_are_those_that_are_built():
     block = first_block("\n## Modules\n")
-    named = re.findall(r"^([a-z_]+(?:/[a-z]+)*)  ", block, re.MULTILINE)
+    named = re.findall(r"^([a-z_]+(?:/[a-z0-9]+)*)  ", block, re.MULTILINE)
     assert sorted(named) == sorted(built_modules())
 
 
