@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""E2B's own SDK for Python, unchanged: sandboxes and run_code."""
+"""E2B's own SDK for Python, unchanged: sandboxes, run_code, and what both share with files and commands."""
 
 import base64
 import datetime
@@ -100,3 +100,29 @@ def test_two_clients_of_one_sandbox(sandbox, options):
     sandbox.run_code("a = 1")
     assert other.run_code("a").text == "1"
     wait_for(lambda: other.is_running())
+
+
+def test_files_commands_and_code_share_a_folder(sandbox):
+    sandbox.files.write("shared/a.txt", "by files")
+    assert sandbox.run_code("open('/home/user/shared/a.txt').read()").text == "by files"
+    sandbox.run_code("open('/home/user/shared/b.txt', 'w').write('by code')")
+    assert sandbox.files.read("shared/b.txt") == "by code"
+    done = sandbox.commands.run("cat b.txt; pwd; echo $HOME; echo > c.txt", cwd="shared")
+    assert done.stdout == "by code/home/user/shared\n/home/user\n"
+    assert [it.name for it in sandbox.files.list("shared")] == ["a.txt", "b.txt", "c.txt"]
+    assert sandbox.files.get_info("shared/c.txt").owner == "user"
+    assert sandbox.files.read("/bin/sh", format="bytes")[:4] == b"\x7fELF"  # by links
+    # The kernel's Python, in spite of what login shells read.
+    ours = sandbox.run_code("import sys; sys.prefix").text
+    assert sandbox.commands.run("python -c 'import sys; print(sys.prefix)'").stdout.strip() == ours
+
+
+def test_a_terminal(sandbox):
+    seen = bytearray()
+    handle = sandbox.pty.create(e2b.PtySize(rows=24, cols=80))
+    waiting = threading.Thread(target=lambda: handle.wait(on_pty=seen.extend))
+    waiting.start()
+    sandbox.pty.send_stdin(handle.pid, b"stty size; pwd; python -c 'print(6 * 7)'\n")
+    wait_for(lambda: b"24 80" in seen and b"\n/home/user" in seen and b"\n42" in seen)
+    sandbox.pty.send_stdin(handle.pid, b"exit\n")
+    waiting.join()
