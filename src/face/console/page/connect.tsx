@@ -94,6 +94,20 @@ with connect(url, additional_headers=headers) as terminal:
         },
     },
     {
+        name: "E2B: Python, with pip install e2b-code-interpreter",
+        text: (key) => `from e2b_code_interpreter import Sandbox
+
+gateway = {"api_url": "${address}", "sandbox_url": "${address}", "api_key": "${key || "any"}"}
+with Sandbox.create(**gateway) as sandbox:
+    print(sandbox.run_code("6 * 7").text)`,
+    },
+    {
+        name: "E2B: environment",
+        text: (key) =>
+            ["API_URL", "SANDBOX_URL"].map((name) => `export E2B_${name}='${address}'\n`).join("") +
+            `export E2B_API_KEY='${key || "any"}'`,
+    },
+    {
         name: "JupyterLab",
         text: (key) =>
             `${key && `JUPYTER_GATEWAY_AUTH_TOKEN='${key}' `}jupyter lab --gateway-url ${address}`,
