@@ -300,6 +300,7 @@ def test_a_session_that_ends_while_a_body_is_read(keyed, clients):
     ]
     keyed.create_session(session_id="again")
     old = clients(keyed, make(keyed, "again", "run", "files")["token"])
+    assert execute(old, "again", f"print {'x' * 100_000}").is_success  # so there are workers
     with concurrent.futures.ThreadPoolExecutor(4) as pool:
         with stopped_workers(keyed):
             answers = [
