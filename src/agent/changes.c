@@ -129,6 +129,22 @@ make_cursor(struct changes *changes, const char *name)
     return cursor;
 }
 
+void
+changes_end(struct changes *changes, const char *name)
+{
+    struct cursor *cursor = find_cursor(changes, name);
+    if (!cursor)
+        return;
+    struct cursor *end = &changes->cursors[--changes->n_cursors];
+    if (changes->last == cursor)
+        changes->last = NULL;
+    else if (changes->last == end)
+        changes->last = cursor;
+    free(cursor->files);
+    *cursor = *end;
+    *end = (struct cursor){0};
+}
+
 static void
 sort(struct cursor *cursor)
 {

@@ -15,6 +15,8 @@ KG_DEFINE_AUTO(changes, changes_free)
 
 // Makes a cursor, to which all files that are there now are known. One that exists stays as it is.
 void changes_begin(struct changes *changes, const char *cursor);
+// Forgets a cursor, if there is one of that name.
+void changes_end(struct changes *changes, const char *cursor);
 // Makes a file that the agent itself has written known to every cursor.
 void changes_own(struct changes *changes, const char *path, const struct stat *st);
 // The same for all files in a folder.

@@ -44,6 +44,7 @@ struct kernel {
     bool expected; // kernels_expect() was called, kernels_admit() not yet
     int64_t expected_ms;
     bool stopping;
+    bool removing; // it is forgotten when it has stopped
     int64_t stop_started_ms;
     struct loop_timer *stop_timer;
     kernel_stopped_fn on_stopped;
@@ -263,8 +264,8 @@ kernel_make(struct kernels *kernels, const struct kernel_spec *spec, const char 
     kernel->stop_timer = loop_timer_new(kernels->settings.loop, on_stop_step, kernel);
     TAILQ_INSERT_TAIL(&kernels->list, kernel, entry);
     kernels->n++;
-    if (connection_make(kernels->settings.tmp_dir, spec->name, id, spec->tcp, spec->key,
-                        &kernel->connection, err) == 0)
+    if (connection_make(kernels->settings.tmp_dir, spec->stem ? spec->stem : spec->name, id,
+                        spec->tcp, spec->key, &kernel->connection, err) == 0)
         return kernel;
     kernel_free(kernel);
     return NULL;
@@ -399,7 +400,14 @@ on_stop_step(void *arg)
     connection_fini(&kernel->connection);
     kernels->settings.close_links(kernel->name, kernels->settings.arg);
     kernel->stopping = false;
-    stop_answer(kernel, true);
+    if (!kernel->removing) {
+        stop_answer(kernel, true);
+        return;
+    }
+    kernel_stopped_fn fn = KG_STEAL(kernel->on_stopped);
+    void *fn_arg = kernel->on_stopped_arg;
+    kernel_free(kernel);
+    fn(true, fn_arg);
 }
 
 int
@@ -419,6 +427,18 @@ kernels_stop(struct kernels *kernels, const char *name, kernel_stopped_fn fn, vo
         kernel->stop_started_ms = clock_mono_ms();
         loop_timer_start(kernel->stop_timer, 0);
     }
+    return 0;
+}
+
+int
+kernels_remove(struct kernels *kernels, const char *name, kernel_stopped_fn fn, void *arg,
+               struct kg_error *err)
+{
+    struct kernel *kernel = kernels_find(kernels, name);
+
+    if (kernels_stop(kernels, name, fn, arg, err) != 0)
+        return -1;
+    kernel->removing = true;
     return 0;
 }
 

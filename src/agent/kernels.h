@@ -32,6 +32,7 @@ void kernels_free(struct kernels *kernels);
 // All borrowed. `{connection_file}` in argv becomes its path.
 struct kernel_spec {
     const char *name;
+    const char *stem;        // of its folder's name; NULL: its own name
     const char *const *argv; // NULL-terminated
     json_t *env;             // an object of strings, added to the agent's own; or NULL
     const char *cwd;
@@ -43,9 +44,9 @@ struct kernel_spec {
 KG_MUST_CHECK int kernels_start(struct kernels *kernels, const struct kernel_spec *spec,
                                 struct kg_error *err);
 // The same for a kernel that is forked outside and enters the sandbox. kernels_expect() makes its
-// connection file and a FIFO for its output, in the folder whose name has `id` (CONNECTION_ID_LEN);
-// `argv`, `env` and `cwd` are not used. Then kernels_admit() says which child of the agent the
-// kernel is. Until then the kernel is not running.
+// connection file and a FIFO for its output, in the folder whose name has `stem` and `id`
+// (CONNECTION_ID_LEN); `argv`, `env` and `cwd` are not used. Then kernels_admit() says which child
+// of the agent the kernel is. Until then the kernel is not running.
 KG_MUST_CHECK int kernels_expect(struct kernels *kernels, const struct kernel_spec *spec,
                                  const char *id, struct kg_error *err);
 KG_MUST_CHECK int kernels_admit(struct kernels *kernels, const char *name, pid_t pid,
@@ -64,6 +65,9 @@ typedef void (*kernel_stopped_fn)(bool stopped, void *arg);
 // killed.
 KG_MUST_CHECK int kernels_stop(struct kernels *kernels, const char *name, kernel_stopped_fn fn,
                                void *arg, struct kg_error *err);
+// As kernels_stop(), and forgets the kernel: it does not count any more.
+KG_MUST_CHECK int kernels_remove(struct kernels *kernels, const char *name, kernel_stopped_fn fn,
+                                 void *arg, struct kg_error *err);
 // A non-blocking descriptor, connected to what the kernel listens on.
 KG_MUST_CHECK int kernels_connect(struct kernels *kernels, const struct target *target,
                                   struct kg_error *err);

@@ -158,10 +158,12 @@ parse_expected(json_t *params, struct kernel_spec *spec, const char **ret_id, st
     json_error_t why;
     const char *transport;
 
-    if (json_unpack_ex(params, &why, 0, "{s:s, s:s, s:s, s:s !}", "name", &spec->name, "id", ret_id,
-                       "key", &spec->key, "transport", &transport) != 0)
+    if (json_unpack_ex(params, &why, 0, "{s:s, s:s, s:s, s:s, s?s !}", "name", &spec->name, "id",
+                       ret_id, "key", &spec->key, "transport", &transport, "stem",
+                       &spec->stem) != 0)
         return kg_error_set(err, KG_INVALID, 0, "%.150s", why.text);
-    if (!target_kernel_name_valid(spec->name) || strlen(spec->key) > KEY_MAX)
+    if (!target_kernel_name_valid(spec->name) || strlen(spec->key) > KEY_MAX ||
+        (spec->stem && !target_kernel_name_valid(spec->stem)))
         return kg_error_set(err, KG_INVALID, 0, "bad kernel name, or key is too long");
     if (strlen(*ret_id) != CONNECTION_ID_LEN ||
         strspn(*ret_id, "abcdefghijklmnopqrstuvwxyz234567") != CONNECTION_ID_LEN)
@@ -311,6 +313,19 @@ kernels_stop_call(struct request *request, void *arg)
         request_fail(request, &err);
 }
 
+static void
+kernels_remove_call(struct request *request, void *arg)
+{
+    struct agent *agent = arg;
+    struct kg_error err = {0};
+    const char *name = kernel_name(request, &err);
+
+    if (!name || kernels_remove(agent->kernels, name, on_stopped, request, &err) != 0)
+        request_fail(request, &err);
+    else
+        changes_end(agent->changes, name);
+}
+
 // ---- The sandbox ----------------------------------------------------------------------------
 
 static void
@@ -412,6 +427,7 @@ const struct method agent_methods[] = {
     {"kernels.describe", kernels_describe_call, false},
     {"kernels.signal", kernels_signal_call, false},
     {"kernels.stop", kernels_stop_call, false},
+    {"kernels.remove", kernels_remove_call, false},
     {"commands.run", commands_run_call, false},
     {"commands.join", commands_join_call, false},
     {"commands.list", commands_list_call, false},

@@ -389,6 +389,30 @@ test_kernel_ipc_and_tcp(void **state)
     do_call(f, "kernels.start", spec, KG_FILE_EXISTS);
 }
 
+// A removed kernel counts no more, neither among the kernels nor among those who ask for changes.
+static void
+test_remove(void **state)
+{
+    enum { MORE_THAN_THERE_MAY_BE = 20 };
+    struct fixture *f = *state;
+
+    start_kernel(f, "stays", "echo", "ipc");
+    for (int i = 0; i < MORE_THAN_THERE_MAY_BE; i++) {
+        KG_AUTO_FREE char *name = kg_asprintf("k%d", i);
+        KG_AUTO_FREE char *params = kg_asprintf("{\"name\":\"%s\"}", name);
+        KG_AUTO_FREE char *question = kg_asprintf("{\"cursor\":\"%s\",\"within_us\":1}", name);
+        start_kernel(f, name, "echo", "ipc");
+        do_call(f, "changes", question, KG_OK);
+        do_call(f, "kernels.remove", params, KG_OK);
+        do_call(f, "kernels.describe", params, KG_NOT_FOUND);
+        do_call(f, "kernels.remove", params, KG_NOT_FOUND);
+    }
+    check_channels(f, "stays");
+    json_auto_t *list = call(f, "kernels.list", "{}", KG_OK);
+    assert_int_equal(json_array_size(json_object_get(list, "kernels")), 1);
+    do_call(f, "kernels.remove", "{}", KG_INVALID);
+}
+
 // How long the kernel's answer takes: a message of iopub that may linger.
 static int64_t
 echo_error_ms(int fd)
@@ -608,6 +632,8 @@ test_expected(void **state)
         "{\"name\":\"a\",\"id\":\"abcd\",\"key\":\"k\",\"transport\":\"ipc\"}",
         "{\"name\":\"a\",\"id\":\"abcd2345\",\"key\":\"k\",\"transport\":\"udp\"}",
         "{\"name\":\"../a\",\"id\":\"abcd2345\",\"key\":\"k\",\"transport\":\"ipc\"}",
+        "{\"name\":\"a\",\"id\":\"abcd2345\",\"key\":\"k\",\"transport\":\"ipc\",\"stem\":\"../"
+        "a\"}",
     };
     KG_AUTO_FREE char *folder = kg_asprintf("%s/.kg-a-abcd2345", f->place.tmp);
     KG_AUTO_FREE char *output = kg_asprintf("%s/output", folder);
@@ -634,6 +660,14 @@ test_expected(void **state)
     do_call(f, "kernels.stop", "{\"name\":\"a\"}", KG_OK);
     do_call(f, "kernels.expect", expected, KG_OK);
     do_call(f, "kernels.stop", "{\"name\":\"a\"}", KG_OK);
+    assert_int_equal(count_entries(f->place.tmp), 0);
+    // The folder of another kernel of that kernelspec is named after the kernelspec.
+    do_call(
+        f, "kernels.expect",
+        "{\"name\":\"b\",\"id\":\"abcd2345\",\"key\":\"k\",\"transport\":\"ipc\",\"stem\":\"a\"}",
+        KG_OK);
+    assert_int_equal(access(folder, F_OK), 0);
+    do_call(f, "kernels.remove", "{\"name\":\"b\"}", KG_OK);
     assert_int_equal(count_entries(f->place.tmp), 0);
 }
 
@@ -885,6 +919,7 @@ main(void)
         cmocka_unit_test(test_splice_finishes),
         cmocka_unit_test_setup_teardown(test_links, agent_setup, agent_teardown),
         cmocka_unit_test_setup_teardown(test_kernel_ipc_and_tcp, agent_setup, agent_teardown),
+        cmocka_unit_test_setup_teardown(test_remove, agent_setup, agent_teardown),
         cmocka_unit_test_setup_teardown(test_iopub_lingers_without_stdin, agent_setup,
                                         agent_teardown),
         cmocka_unit_test_setup_teardown(test_splice_throughput, agent_setup, agent_teardown),
