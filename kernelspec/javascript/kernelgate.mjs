@@ -4,10 +4,12 @@
 import { Buffer } from "node:buffer";
 import { createRequire } from "node:module";
 import process from "node:process";
+import { pathToFileURL } from "node:url";
 
 const identifier = /^[\p{ID_Start}$_][\p{ID_Continue}$]*$/u;
 const indirectEval = globalThis.eval;
 let savedEnv = {};
+let folderIsSet = false;
 
 // A `let` variable hides the global object's property of that name, so it is assigned by running code.
 function setVariable(name, value) {
@@ -32,6 +34,16 @@ function setVariable(name, value) {
 globalThis[Symbol.for("kernelgate")] = Object.freeze({
   setVariables(json) {
     for (const [name, value] of Object.entries(JSON.parse(json))) setVariable(name, value);
+  },
+  // Once: a gateway that takes the kernel over asks again, and code may have gone elsewhere.
+  setFolder(json) {
+    if (folderIsSet) return;
+    const { folder, home } = JSON.parse(json);
+    Deno.mkdirSync(folder, { recursive: true });
+    process.chdir(folder);
+    if (home !== undefined) process.env.HOME = home;
+    globalThis.require = createRequire(pathToFileURL(`${folder}/`));
+    folderIsSet = true;
   },
   setEnv(json) {
     for (const [name, value] of Object.entries(JSON.parse(json))) {

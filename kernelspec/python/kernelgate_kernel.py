@@ -24,6 +24,7 @@ _dump = json.JSONEncoder(default=json_default, ensure_ascii=False, allow_nan=Fal
 _load = json.JSONDecoder().decode
 
 _saved_env = {}
+_folder_is_set = False
 
 kernelgate_debugger.replace()
 
@@ -69,6 +70,22 @@ def _with_nulls(obj):
 def _encodable(text):
     # Surrogate pairs become the characters that they encode, lone surrogates U+FFFD.
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+def set_folder(text):
+    """Go to the folder that a JSON object names, which is made if it is missing, and set HOME. Once: a
+    gateway that takes the kernel over asks again, and code may have gone elsewhere."""
+    global _folder_is_set
+    if _folder_is_set:
+        return
+    place = _load(_encodable(text))
+    folder = place["folder"]
+    os.makedirs(folder, exist_ok=True)
+    os.chdir(folder)
+    if "home" in place:
+        os.environ["HOME"] = place["home"]
+    get_ipython().history_manager.dir_hist[:] = [folder]  # where `%cd -` can go back to
+    _folder_is_set = True
 
 
 def set_variables(text):

@@ -5,6 +5,14 @@
 
 #include <string.h>
 
+bool
+kernel_name_valid(const char *name)
+{
+    size_t len = strlen(name);
+    return len > 0 && len <= KERNEL_MAX_NAME_LEN &&
+           strspn(name, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-") == len;
+}
+
 enum kernel_state
 kernel_state(const struct kernel *kernel)
 {
@@ -52,12 +60,15 @@ report_restarted(struct kernel *kernel, const struct kg_error *err)
 }
 
 static void
-report_started(struct kernel *kernel, const struct kg_error *err)
+report_settled(struct kernel *kernel, const struct kg_error *err)
 {
-    if (kernel->reported_started)
-        return;
-    kernel->reported_started = true;
-    kernel->events->on_started(kernel, err, kernel->arg);
+    report_restarted(kernel, err);
+    if (!kernel->reported_started) {
+        kernel->reported_started = true;
+        kernel->events->on_started(kernel, err, kernel->arg);
+    }
+    if (kernel->events->on_settled)
+        kernel->events->on_settled(kernel, kernel->arg);
 }
 
 static void
@@ -118,8 +129,7 @@ kernel_on_ready(void *arg)
     kernel->has_started = true;
     runner_on_ready(&kernel->runner);
     hub_on_ready(&kernel->hub);
-    report_restarted(kernel, NULL);
-    report_started(kernel, NULL);
+    report_settled(kernel, NULL);
 }
 
 static void
@@ -136,8 +146,7 @@ kernel_on_failed(const struct kg_error *err, void *arg)
     set_end_reason(kernel, kg_strdup(err->message));
     runner_on_failed(&kernel->runner, err);
     hub_on_dead(&kernel->hub);
-    report_restarted(kernel, err);
-    report_started(kernel, err);
+    report_settled(kernel, err);
 }
 
 static void
@@ -189,8 +198,7 @@ kernel_on_stuck(const struct kg_error *err, void *arg)
     set_end_reason(kernel, kg_strdup(err->message));
     runner_on_stuck(&kernel->runner, err);
     hub_on_dead(&kernel->hub);
-    report_restarted(kernel, err);
-    report_started(kernel, err);
+    report_settled(kernel, err);
     kernel->events->on_broken(kernel, err, kernel->arg);
 }
 
@@ -241,39 +249,38 @@ static const struct process_events process_events = {
 
 static struct kernel *
 kernel_make(const struct kernel_context *context, struct sandbox *sandbox,
-            const struct kernelspec *spec, const json_t *env, const struct kernel_events *events,
-            void *arg)
+            const struct kernel_settings *settings, const struct kernel_events *events, void *arg)
 {
     struct kernel *kernel = KG_NEW(struct kernel);
     kernel->events = events;
     kernel->arg = arg;
-    process_init(&kernel->process, context, sandbox, spec, env, &process_events, kernel);
+    process_init(&kernel->process, context, sandbox, settings, &process_events, kernel);
     hub_init(&kernel->hub, context, &kernel->process, &hub_events, kernel);
     runner_init(&kernel->runner, context, &kernel->process, &kernel->hub, &runner_events, kernel);
+    kernel_set_folder(kernel, settings->folder, settings->home);
     return kernel;
 }
 
 struct kernel *
 kernel_new(const struct kernel_context *context, struct sandbox *sandbox,
-           const struct kernelspec *spec, const json_t *env, const struct kernel_events *events,
-           void *arg)
+           const struct kernel_settings *settings, const struct kernel_events *events, void *arg)
 {
-    struct kernel *kernel = kernel_make(context, sandbox, spec, env, events, arg);
+    struct kernel *kernel = kernel_make(context, sandbox, settings, events, arg);
     process_start(&kernel->process);
     return kernel;
 }
 
 struct kernel *
 kernel_adopt(const struct kernel_context *context, struct sandbox *sandbox,
-             const struct kernelspec *spec, const json_t *env, const json_t *process,
-             int64_t timeout_ms, const struct kernel_events *events, void *arg)
+             const struct kernel_settings *settings, const json_t *process, int64_t timeout_ms,
+             const struct kernel_events *events, void *arg)
 {
     const char *key = json_string_value(json_object_get(process, "key"));
     const char *state = json_string_value(json_object_get(process, "state"));
     int pid = (int)json_integer_value(json_object_get(process, "pid"));
     if (!key || strlen(key) != JUPYTER_KEY_LEN || !state || strcmp(state, "running") != 0)
         return NULL;
-    struct kernel *kernel = kernel_make(context, sandbox, spec, env, events, arg);
+    struct kernel *kernel = kernel_make(context, sandbox, settings, events, arg);
     kernel->has_started = true;
     process_adopt(&kernel->process, pid, key, timeout_ms);
     return kernel;
@@ -301,10 +308,47 @@ kernel_set_events(struct kernel *kernel, const struct kernel_events *events, voi
     kernel->arg = arg;
 }
 
+// A HOME among the session's own variables wins.
+void
+kernel_set_folder(struct kernel *kernel, const char *folder, const char *home)
+{
+    struct process_start *start = &kernel->process.start;
+    start_set_folder(start, folder, home);
+    runner_set_folder(&kernel->runner, folder, json_object_get(start->env, "HOME") ? NULL : home);
+}
+
 const struct kernelspec *
 kernel_spec(const struct kernel *kernel)
 {
     return kernel->process.spec;
+}
+
+const char *
+kernel_name(const struct kernel *kernel)
+{
+    return kernel->process.name;
+}
+
+const char *
+kernel_folder(const struct kernel *kernel)
+{
+    return kernel->process.start.folder;
+}
+
+bool
+kernel_is_starting(const struct kernel *kernel)
+{
+    switch (kernel->process.state) {
+    case PROCESS_STARTING:
+        return !kernel->process.start.adopting;
+    case PROCESS_ENDING:
+    case PROCESS_REPLACING:
+        return true;
+    case PROCESS_UP:
+    case PROCESS_DEAD:
+        return false;
+    }
+    return false;
 }
 
 bool

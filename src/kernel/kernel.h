@@ -29,7 +29,9 @@ struct kernelspec {
     char *variables_code; // sets variables
     char *env_code;       // sets the environment of one execution
     char *env_restore_code;
-    char *startup_code;   // the first code that each new process runs; NULL: none
+    char *startup_code; // the first code that each new process runs; NULL: none
+    // Sets the working folder and HOME of a process, once: {"folder", "home"?}.
+    char *folder_code;
     json_t *zygote_argv;  // of strings: starts a process that forks such kernels; NULL: none
     json_t *zygote_late;  // of strings: modules that it leaves to the kernels; or NULL
     char *zygote_prepare; // MODULE.FUNCTION that it calls before it forks; NULL: none
@@ -166,6 +168,21 @@ enum { KERNEL_MAX_QUEUE = 16 }; // executions that wait for one kernel
 
 struct kernel;
 
+// Whether a kernel may have that name: 1 to 32 of A-Za-z0-9_-.
+enum { KERNEL_MAX_NAME_LEN = 32 };
+bool kernel_name_valid(const char *name);
+
+// A kernel, and what each of its processes starts with. All but `spec` is copied.
+struct kernel_settings {
+    const struct kernelspec *spec; // borrowed
+    const char *name;              // in its sandbox, kernel_name_valid(); NULL: the kernelspec's
+    const json_t *env;             // the session's own, an object of strings; or NULL
+    // The working folder, an absolute path, and HOME. NULL: /mnt/data, and what the sandbox has.
+    // Where the kernelspec has folder_code, a folder that is missing is made.
+    const char *folder;
+    const char *home;
+};
+
 // Shared by all kernels of a gateway; everything is borrowed.
 struct kernel_context {
     struct loop *loop;
@@ -190,26 +207,37 @@ struct kernel_events {
     void (*on_warm)(struct kernel *kernel, void *arg);
     // The process is being replaced by a new one, which is not warm. May be NULL.
     void (*on_replaced)(struct kernel *kernel, void *arg);
+    // A process, the first or a later one, is ready or could not be started. May be NULL.
+    void (*on_settled)(struct kernel *kernel, void *arg);
 };
 
-// Starts a kernel in a sandbox (which is borrowed); `env` (may be NULL) is the session's own.
+// Starts a kernel in a sandbox, which is borrowed.
 struct kernel *kernel_new(const struct kernel_context *context, struct sandbox *sandbox,
-                          const struct kernelspec *spec, const json_t *env,
+                          const struct kernel_settings *settings,
                           const struct kernel_events *events, void *arg);
 // Adopts a kernel that an earlier gateway has started; `process` is the agent's description of it
 // (pid and key). It takes executions at once; they wait until the kernel answers. If it ends,
 // cannot be reached or does not answer within `timeout_ms`, a new process takes its place. NULL if
 // the description is incomplete, or says that the process has ended.
 KG_MUST_CHECK struct kernel *kernel_adopt(const struct kernel_context *context,
-                                          struct sandbox *sandbox, const struct kernelspec *spec,
-                                          const json_t *env, const json_t *process,
-                                          int64_t timeout_ms, const struct kernel_events *events,
-                                          void *arg);
+                                          struct sandbox *sandbox,
+                                          const struct kernel_settings *settings,
+                                          const json_t *process, int64_t timeout_ms,
+                                          const struct kernel_events *events, void *arg);
 // Ends all its executions as `died`, because of `reason` (NULL: the session ended), and its taps.
 // The process inside ends with the sandbox.
 void kernel_free(struct kernel *kernel, const char *reason);
 void kernel_set_events(struct kernel *kernel, const struct kernel_events *events, void *arg);
+// As in struct kernel_settings, for a kernel that was started before that was known: nothing has
+// run in it, and its kernelspec has folder_code.
+void kernel_set_folder(struct kernel *kernel, const char *folder, const char *home);
 const struct kernelspec *kernel_spec(const struct kernel *kernel);
+const char *kernel_name(const struct kernel *kernel);
+// NULL: /mnt/data.
+const char *kernel_folder(const struct kernel *kernel);
+// Whether a process is being started, or is about to be: it may come into the sandbox later. Not so
+// of an adopted one.
+bool kernel_is_starting(const struct kernel *kernel);
 enum kernel_state kernel_state(const struct kernel *kernel);
 // True once it has been ready: from then on it takes executions in every state.
 bool kernel_has_started(const struct kernel *kernel);

@@ -9,7 +9,7 @@
 
 #include "kernel.h"
 
-enum { MAX_KERNELSPECS = 64, MAX_KERNEL_JSON_BYTES = 256 << 10, MAX_NAME_LEN = 32 };
+enum { MAX_KERNELSPECS = 64, MAX_KERNEL_JSON_BYTES = 256 << 10 };
 
 struct kernelspecs {
     struct kernelspec *specs[MAX_KERNELSPECS];
@@ -36,6 +36,7 @@ kernelspec_free(struct kernelspec *spec)
     free(spec->env_code);
     free(spec->env_restore_code);
     free(spec->startup_code);
+    free(spec->folder_code);
     free(spec->warmup_code);
     free(spec);
 }
@@ -151,6 +152,7 @@ kernelspec_fill(struct kernelspec *spec, json_t *root, const char *path, struct 
     spec->env_code = optional_string(ours, "env");
     spec->env_restore_code = optional_string(ours, "env_restore");
     spec->startup_code = optional_string(ours, "startup");
+    spec->folder_code = optional_string(ours, "folder");
     spec->warmup_code = optional_string(ours, "warmup");
     return fill_zygote(spec, json_object_get(ours, "zygote"), path, err);
 }
@@ -179,7 +181,7 @@ static bool
 is_kernelspec_name(const char *name)
 {
     size_t len = strlen(name);
-    return len > 0 && len <= MAX_NAME_LEN &&
+    return len > 0 && len <= KERNEL_MAX_NAME_LEN &&
            strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789_-") == len;
 }
 

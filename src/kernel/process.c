@@ -4,6 +4,7 @@
 
 #include <assert.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "execution_priv.h"
 #include "metrics.h"
@@ -41,7 +42,7 @@ process_set_state(struct kernel_process *process, enum process_state state)
 {
     assert(edge_is_legal(process->state, state));
     log_debug("kernel process state", LOG_STR("sandbox", sandbox_id(process->sandbox)),
-              LOG_STR("kernel", process->spec->name), LOG_STR("from", state_names[process->state]),
+              LOG_STR("kernel", process->name), LOG_STR("from", state_names[process->state]),
               LOG_STR("to", state_names[state]));
     process->state = state;
 }
@@ -140,8 +141,8 @@ process_on_bad_message(enum jupyter_channel channel, const struct kg_error *err,
     if ((n & (n - 1)) != 0)
         return;
     log_warning("dropped a message of a kernel", LOG_STR("sandbox", sandbox_id(process->sandbox)),
-                LOG_STR("kernel", process->spec->name),
-                LOG_STR("channel", jupyter_channel_name(channel)), LOG_INT("n", n), LOG_ERR(err));
+                LOG_STR("kernel", process->name), LOG_STR("channel", jupyter_channel_name(channel)),
+                LOG_INT("n", n), LOG_ERR(err));
 }
 
 static void
@@ -149,8 +150,8 @@ process_on_channel_lost(enum jupyter_channel channel, const struct kg_error *err
 {
     struct kernel_process *process = arg;
     log_info("a channel of a kernel was lost", LOG_STR("sandbox", sandbox_id(process->sandbox)),
-             LOG_STR("kernel", process->spec->name),
-             LOG_STR("channel", jupyter_channel_name(channel)), LOG_ERR(err));
+             LOG_STR("kernel", process->name), LOG_STR("channel", jupyter_channel_name(channel)),
+             LOG_ERR(err));
     if (channel == JUPYTER_STDIN) {
         stdin_link_lose(&process->stdin_link); // requests may wait for it
         return;
@@ -306,7 +307,7 @@ process_interrupt(struct kernel_process *process)
     }
     if (process->interrupting)
         return;
-    json_auto_t *params = json_pack("{s:s, s:s}", "name", process->spec->name, "signal", "INT");
+    json_auto_t *params = json_pack("{s:s, s:s}", "name", process->name, "signal", "INT");
     process->interrupting =
         sandbox_agent_call(process->sandbox, "kernels.signal", params, AGENT_TIMEOUT_MS,
                            process_on_interrupted, process, &err);
@@ -324,7 +325,7 @@ stop_process(struct kernel_process *process)
 {
     if (process->stopping)
         return;
-    json_auto_t *params = json_pack("{s:s}", "name", process->spec->name);
+    json_auto_t *params = json_pack("{s:s}", "name", process->name);
     struct kg_error err = {0};
     process->stopping = sandbox_agent_call(process->sandbox, "kernels.stop", params,
                                            AGENT_TIMEOUT_MS, process_on_stopped, process, &err);
@@ -376,7 +377,7 @@ process_on_exit(struct kernel_process *process, int pid, int exit_code, int sign
     if (pid != process->pid)
         return;
     log_info("a kernel's process ended", LOG_STR("sandbox", sandbox_id(process->sandbox)),
-             LOG_STR("kernel", process->spec->name), LOG_INT("exit_code", exit_code),
+             LOG_STR("kernel", process->name), LOG_INT("exit_code", exit_code),
              LOG_INT("signal", signal), LOG_INT("oom", oom));
     const struct process_exit exit = {.known = true, exit_code, signal, oom};
     switch (process->state) {
@@ -384,7 +385,7 @@ process_on_exit(struct kernel_process *process, int pid, int exit_code, int sign
         metric_add(METRIC_KERNEL_DEATHS, 1, cause_of(&exit));
         KG_AUTO_FREE char *reason =
             kg_asprintf("the kernel %s ended before it was ready (code %d, signal %d)",
-                        process->spec->name, exit_code, signal);
+                        process->name, exit_code, signal);
         start_fail(&process->start, reason);
         return;
     }
@@ -465,19 +466,23 @@ static const struct process_start_events start_events = {
 
 void
 process_init(struct kernel_process *process, const struct kernel_context *context,
-             struct sandbox *sandbox, const struct kernelspec *spec, const json_t *env,
+             struct sandbox *sandbox, const struct kernel_settings *settings,
              const struct process_events *events, void *arg)
 {
     struct loop *loop = context->loop;
     process->context = context;
     process->sandbox = sandbox;
-    process->spec = spec;
+    process->spec = settings->spec;
+    process->name = kg_strdup(settings->name ? settings->name : settings->spec->name);
     process->events = events;
     process->arg = arg;
     process->state = PROCESS_STARTING;
-    process->dir = kg_asprintf("%s/%s", sandbox_dir(sandbox), spec->name);
-    start_init(&process->start, context, sandbox, spec, env, &start_events, process);
-    stdin_link_init(&process->stdin_link, loop, sandbox, spec, process_on_stdin_settled, process);
+    process->dir = kg_asprintf("%s/%s", sandbox_dir(sandbox), process->name);
+    struct kernel_settings named = *settings;
+    named.name = process->name;
+    start_init(&process->start, context, sandbox, &named, &start_events, process);
+    stdin_link_init(&process->stdin_link, loop, sandbox, process->name, process_on_stdin_settled,
+                    process);
     process->unasked = loop_timer_new(loop, process_on_unasked, process);
     process->ending = loop_timer_new(loop, process_on_ending, process);
 }
@@ -492,5 +497,7 @@ process_fini(struct kernel_process *process)
     stdin_link_fini(&process->stdin_link);
     loop_timer_free(process->unasked);
     loop_timer_free(process->ending);
+    (void)rmdir(process->dir); // it may never have been made
     free(process->dir);
+    free(process->name);
 }

@@ -68,6 +68,7 @@ struct kernel_process {
     const struct kernel_context *context;
     struct sandbox *sandbox;
     const struct kernelspec *spec;
+    char *name; // of the kernel, in the sandbox
     const struct process_events *events;
     void *arg;
     enum process_state state;
@@ -88,7 +89,7 @@ struct kernel_process {
 };
 
 void process_init(struct kernel_process *process, const struct kernel_context *context,
-                  struct sandbox *sandbox, const struct kernelspec *spec, const json_t *env,
+                  struct sandbox *sandbox, const struct kernel_settings *settings,
                   const struct process_events *events, void *arg);
 // The process inside is left to the sandbox's end.
 void process_fini(struct kernel_process *process);

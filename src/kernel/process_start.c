@@ -59,7 +59,7 @@ start_on_log_tail(const json_t *body, const struct kg_error *agent_err, void *ar
     kg_error_set(&err, KG_KERNEL_START_TIMEOUT, 0, "%s%s%s", reason, *line ? "; it said: " : "",
                  line);
     log_warning("a kernel did not start", LOG_STR("sandbox", sandbox_id(start->sandbox)),
-                LOG_STR("kernel", start->spec->name), LOG_ERR(&err));
+                LOG_STR("kernel", start->name), LOG_ERR(&err));
     start->events->on_failed(&err, start->arg);
 }
 
@@ -83,7 +83,7 @@ start_fail(struct process_start *start, const char *reason)
     start_cancel(start);
     free(start->failure);
     start->failure = kg_strdup(reason);
-    json_auto_t *params = json_pack("{s:s}", "name", start->spec->name);
+    json_auto_t *params = json_pack("{s:s}", "name", start->name);
     start->call = sandbox_agent_call(start->sandbox, "kernels.describe", params, AGENT_TIMEOUT_MS,
                                      start_on_log_tail, start, NULL);
     if (!start->call)
@@ -101,7 +101,7 @@ start_on_deadline(void *arg)
         return;
     }
     KG_AUTO_FREE char *reason =
-        kg_asprintf("the kernel %s did not get ready within %lld s", start->spec->name,
+        kg_asprintf("the kernel %s did not get ready within %lld s", start->name,
                     (long long)start->context->start_timeout_ms / 1000);
     start_fail(start, reason);
 }
@@ -139,7 +139,7 @@ start_on_link(int fd, const struct kg_error *link_err, void *arg)
     struct kg_error err = {0};
     start->call = NULL;
     if (fd < 0) {
-        log_debug("no link yet", LOG_STR("kernel", start->spec->name), LOG_ERR(link_err));
+        log_debug("no link yet", LOG_STR("kernel", start->name), LOG_ERR(link_err));
         loop_timer_start(start->retry, start->forking ? RETRY_LINK_OF_FORK_MS : RETRY_LINK_MS);
         return;
     }
@@ -159,7 +159,7 @@ static void
 connect_next(struct process_start *start)
 {
     KG_AUTO_FREE char *target =
-        kg_asprintf("%s/%s", start->spec->name, jupyter_channel_name(start->channel));
+        kg_asprintf("%s/%s", start->name, jupyter_channel_name(start->channel));
     struct kg_error err = {0};
     start->call =
         sandbox_open_link(start->sandbox, target, LINK_TIMEOUT_MS, start_on_link, start, &err);
@@ -218,15 +218,26 @@ start_on_started(const json_t *body, const struct kg_error *agent_err, void *arg
     start->events->on_started(pid, start->arg);
 }
 
-// The environment of every kernel, then the kernelspec's, then the session's; the later one wins.
+// The environment of every kernel, then the kernelspec's, HOME, then the session's; the later one
+// wins.
 static json_t *
 merged_env(const struct process_start *start)
 {
     json_t *env = json_object();
     json_object_update(env, (json_t *)(uintptr_t)start->context->env);
     json_object_update(env, start->spec->env);
+    if (start->home)
+        json_object_set_new(env, "HOME", json_string(start->home));
     json_object_update(env, start->env);
     return env;
+}
+
+// Where the kernelspec has code for it, that brings the process to its folder, and makes one that
+// is missing.
+static const char *
+first_folder(const struct process_start *start)
+{
+    return start->folder && !start->spec->folder_code ? start->folder : "/mnt/data";
 }
 
 static void
@@ -234,9 +245,9 @@ start_by_exec(struct process_start *start)
 {
     start->forking = false;
     json_auto_t *params =
-        json_pack("{s:s, s:O, s:o, s:s, s:s, s:s}", "name", start->spec->name, "argv",
-                  start->spec->argv, "env", merged_env(start), "cwd", "/mnt/data", "key",
-                  start->key, "transport", start->spec->transport);
+        json_pack("{s:s, s:O, s:o, s:s, s:s, s:s}", "name", start->name, "argv", start->spec->argv,
+                  "env", merged_env(start), "cwd", first_folder(start), "key", start->key,
+                  "transport", start->spec->transport);
     struct kg_error err = {0};
     start->call = sandbox_agent_call(start->sandbox, "kernels.start", params, AGENT_TIMEOUT_MS,
                                      start_on_started, start, &err);
@@ -251,8 +262,8 @@ static void
 fork_failed(struct process_start *start, const struct kg_error *err)
 {
     log_warning("a kernel was not forked; it is started by exec",
-                LOG_STR("sandbox", sandbox_id(start->sandbox)),
-                LOG_STR("kernel", start->spec->name), LOG_ERR(err));
+                LOG_STR("sandbox", sandbox_id(start->sandbox)), LOG_STR("kernel", start->name),
+                LOG_ERR(err));
     metric_add(METRIC_KERNEL_FORKS_FAILED, 1);
     start_by_exec(start);
 }
@@ -279,7 +290,7 @@ start_on_forked(int pid, const struct kg_error *fork_err, void *arg)
         fork_failed(start, fork_err);
         return;
     }
-    json_auto_t *params = json_pack("{s:s, s:i}", "name", start->spec->name, "pid", pid);
+    json_auto_t *params = json_pack("{s:s, s:i}", "name", start->name, "pid", pid);
     start->call = sandbox_agent_call(start->sandbox, "kernels.admit", params, AGENT_TIMEOUT_MS,
                                      start_on_admitted, start, &err);
     if (!start->call)
@@ -308,9 +319,11 @@ start_by_fork(struct process_start *start)
     struct kg_error err = {0};
     start->forking = true;
     id_random(start->id, sizeof start->id - 1);
-    json_auto_t *params =
-        json_pack("{s:s, s:s, s:s, s:s}", "name", start->spec->name, "id", start->id, "key",
-                  start->key, "transport", start->spec->transport);
+    json_auto_t *params = json_pack("{s:s, s:s, s:s, s:s}", "name", start->name, "id", start->id,
+                                    "key", start->key, "transport", start->spec->transport);
+    // The helper names the kernel's folder after the kernelspec. Older agents refuse this member.
+    if (strcmp(start->name, start->spec->name) != 0)
+        json_object_set_new(params, "stem", json_string(start->spec->name));
     start->call = sandbox_agent_call(start->sandbox, "kernels.expect", params, AGENT_TIMEOUT_MS,
                                      start_on_expected, start, &err);
     if (!start->call)
@@ -324,13 +337,14 @@ can_fork(const struct process_start *start)
 {
     const struct forks *forks = start->context->forks;
     struct kg_error err = {0};
+    bool is_elsewhere = start->folder || start->home;
     if (start->exec_only || !forks_have(forks, start->spec->name) ||
-        json_object_size(start->env) > 0)
+        json_object_size(start->env) > 0 || (is_elsewhere && !start->spec->folder_code))
         return false;
     if (forks_ready(forks, start->spec->name, &err) == 0)
         return true;
     log_info("a kernel is started by exec", LOG_STR("sandbox", sandbox_id(start->sandbox)),
-             LOG_STR("kernel", start->spec->name), LOG_ERR(&err));
+             LOG_STR("kernel", start->name), LOG_ERR(&err));
     return false;
 }
 
@@ -367,16 +381,32 @@ start_adopt(struct process_start *start, int pid, const char *key, int64_t timeo
     start->events->on_started(pid, start->arg);
 }
 
+static void
+replace_string(char **string, const char *by)
+{
+    free(*string);
+    *string = by ? kg_strdup(by) : NULL;
+}
+
+void
+start_set_folder(struct process_start *start, const char *folder, const char *home)
+{
+    replace_string(&start->folder, folder);
+    replace_string(&start->home, home);
+}
+
 void
 start_init(struct process_start *start, const struct kernel_context *context,
-           struct sandbox *sandbox, const struct kernelspec *spec, const json_t *env,
+           struct sandbox *sandbox, const struct kernel_settings *settings,
            const struct process_start_events *events, void *arg)
 {
     struct loop *loop = context->loop;
     start->context = context;
     start->sandbox = sandbox;
-    start->spec = spec;
-    start->env = env ? json_deep_copy(env) : json_object();
+    start->spec = settings->spec;
+    start->name = settings->name;
+    start->env = settings->env ? json_deep_copy(settings->env) : json_object();
+    start_set_folder(start, settings->folder, settings->home);
     start->events = events;
     start->arg = arg;
     start->deadline = loop_timer_new(loop, start_on_deadline, start);
@@ -393,5 +423,7 @@ start_fini(struct process_start *start)
     loop_timer_free(start->give_up);
     free(start->failure);
     free(start->info);
+    free(start->folder);
+    free(start->home);
     json_decref(start->env);
 }

@@ -26,7 +26,10 @@ struct process_start {
     const struct kernel_context *context;
     struct sandbox *sandbox;
     const struct kernelspec *spec;
-    json_t *env; // of the session
+    const char *name; // of the kernel; not owned
+    json_t *env;      // of the session
+    char *folder;     // struct kernel_settings; NULL: none of its own
+    char *home;       // the same
     const struct process_start_events *events;
     void *arg;
     const char *key;                   // of the process; not owned
@@ -50,10 +53,12 @@ struct process_start {
     int64_t adopt_timeout_ms;
 };
 
-// `env` is copied; NULL: empty.
+// `settings->name` stays until start_fini(); the rest is copied.
 void start_init(struct process_start *start, const struct kernel_context *context,
-                struct sandbox *sandbox, const struct kernelspec *spec, const json_t *env,
+                struct sandbox *sandbox, const struct kernel_settings *settings,
                 const struct process_start_events *events, void *arg);
+// For the next process: kernel_set_folder().
+void start_set_folder(struct process_start *start, const char *folder, const char *home);
 void start_fini(struct process_start *start);
 // Starts a process that gets `key`; or takes up the one that runs with that pid and key, which has
 // `timeout_ms` to answer once its channels are linked. `key` stays until the start has ended.

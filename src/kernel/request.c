@@ -8,8 +8,8 @@
 #include "base.h"
 
 // The JSON goes in as a string literal in ASCII, which is one in Python and in JavaScript.
-static char *
-fill_template(const char *template, const char *json)
+char *
+request_fill_template(const char *template, const char *json)
 {
     json_auto_t *string = json_string(json);
     KG_AUTO_FREE char *literal = json_dumps(string, JSON_ENCODE_ANY | JSON_ENSURE_ASCII);
@@ -58,7 +58,7 @@ request_code_make(void *arg)
 {
     const struct request_code *request = arg;
     KG_AUTO_FREE char *filled =
-        request->template ? fill_template(request->template, request->text) : NULL;
+        request->template ? request_fill_template(request->template, request->text) : NULL;
     json_t *content =
         json_pack("{s:s, s:b, s:b, s:{}, s:b, s:b}", "code", filled ? filled : request->text,
                   "silent", request->silent, "store_history", !request->silent, "user_expressions",

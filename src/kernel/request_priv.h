@@ -14,6 +14,8 @@ struct request_code {
     int max_image_side; // pixels, for kernels that make larger images smaller; 0: as they are
 };
 
+// The template with `json` in place of "{json}", to be freed.
+char *request_fill_template(const char *template, const char *json);
 // Takes `text`.
 struct request_code *request_code_new(const char *template, char *text, bool silent);
 struct request_code *request_code_copy(const struct request_code *request);

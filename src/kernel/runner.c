@@ -79,7 +79,7 @@ update_hold(struct kernel_runner *runner)
 {
     const struct run *run = &runner->run;
     bool sets_up = run->execution && run->step < RUN_CODE;
-    bool needs_startup = runner->spec->startup_code && !runner->started_up;
+    bool needs_startup = runner->startup && !runner->started_up;
     hub_hold(runner->hub, sets_up || needs_startup);
 }
 
@@ -124,8 +124,8 @@ take_request(const struct kernel_runner *runner)
     struct execution *execution = runner->run.execution;
     switch (runner->run.step) {
     case RUN_STARTUP:
-        return spec->startup_code && !runner->started_up
-                   ? request_code_new(NULL, kg_strdup(spec->startup_code), true)
+        return runner->startup && !runner->started_up
+                   ? request_code_new(NULL, kg_strdup(runner->startup), true)
                    : NULL;
     case RUN_VARIABLES:
         return execution->variables
@@ -237,7 +237,7 @@ on_setup_reply(struct kernel_runner *runner, const json_t *content)
     }
     cell_fail(&run->cell, string_of(content, "ename", "SetupError"),
               string_of(content, "evalue",
-                        "the setup before the code (startup, variables or env) failed"),
+                        "the setup before the code (startup, folder, variables or env) failed"),
               json_object_get(content, "traceback"));
     run_finish(runner, CELL_ANSWERED, FATE_STAYS);
 }
@@ -272,7 +272,7 @@ static void
 on_startup_reply(struct kernel_runner *runner, const json_t *content)
 {
     if (strcmp(string_of(content, "status", "error"), "ok") != 0)
-        log_warning("a kernel's startup code failed", LOG_STR("kernel", runner->spec->name));
+        log_warning("a kernel's startup code failed", LOG_STR("kernel", runner->process->name));
     runner->startup_id[0] = '\0';
     runner->started_up = true;
     loop_timer_start(runner->next, 0);
@@ -510,7 +510,7 @@ runner_execute(struct kernel_runner *runner, const struct execution_request *req
     if (executions_check_room(runner->context->executions, request, err) < 0)
         return NULL;
     struct execution *execution = execution_new(runner->context->executions, request);
-    execution->kernel = kg_strdup(spec->name);
+    execution->kernel = kg_strdup(runner->process->name);
     execution->on_interrupt = runner_on_execution_interrupt;
     execution->on_interrupt_arg = runner;
     TAILQ_INSERT_TAIL(&runner->queue, execution, in_queue);
@@ -645,7 +645,7 @@ runner_on_tap_held(struct kernel_runner *runner)
     struct kg_error err = {0};
     if (runner->run.execution || runner->startup_id[0] != '\0' || runner->started_up)
         return;
-    if (send_silent(runner, runner->spec->startup_code, runner->startup_id, &err) < 0)
+    if (send_silent(runner, runner->startup, runner->startup_id, &err) < 0)
         log_warning("a kernel's startup code was not sent", LOG_ERR(&err));
 }
 
@@ -709,6 +709,25 @@ runner_is_busy(const struct kernel_runner *runner)
 }
 
 void
+runner_set_folder(struct kernel_runner *runner, const char *folder, const char *home)
+{
+    const struct kernelspec *spec = runner->spec;
+    KG_AUTO_BUF code = {0};
+    if (spec->startup_code)
+        buf_append_str(&code, spec->startup_code);
+    if (spec->folder_code && (folder || home)) {
+        json_auto_t *place =
+            json_pack("{s:s, s:s*}", "folder", folder ? folder : "/mnt/data", "home", home);
+        KG_AUTO_FREE char *text = json_dumps(place, JSON_ENSURE_ASCII);
+        KG_AUTO_FREE char *filled = request_fill_template(spec->folder_code, text);
+        buf_printf(&code, "%s%s", code.len ? "\n" : "", filled);
+    }
+    free(runner->startup);
+    runner->startup = code.len ? buf_take(&code) : NULL;
+    update_hold(runner);
+}
+
+void
 runner_init(struct kernel_runner *runner, const struct kernel_context *context,
             struct kernel_process *process, struct kernel_hub *hub,
             const struct runner_events *events, void *arg)
@@ -723,7 +742,7 @@ runner_init(struct kernel_runner *runner, const struct kernel_context *context,
     runner->files = (struct run_files){
         .context = context,
         .sandbox = process->sandbox,
-        .cursor = process->spec->name,
+        .cursor = process->name,
         .on_done = runner_on_files_done,
         .arg = runner,
     };
@@ -734,7 +753,6 @@ runner_init(struct kernel_runner *runner, const struct kernel_context *context,
     runner->run.settle = loop_timer_new(loop, run_on_settle, runner);
     runner->run.again = loop_timer_new(loop, run_on_again, runner);
     runner->run.grace = loop_timer_new(loop, run_on_grace_over, runner);
-    update_hold(runner);
 }
 
 void
@@ -752,6 +770,7 @@ void
 runner_fini(struct kernel_runner *runner)
 {
     run_forget_reason(&runner->run);
+    free(runner->startup);
     loop_timer_free(runner->next);
     loop_timer_free(runner->warming);
     loop_timer_free(runner->run.timeout);

@@ -91,7 +91,8 @@ struct kernel_runner {
     TAILQ_HEAD(, execution) queue;
     int n_queued;
     struct loop_timer *next; // looks into the queue
-    bool started_up;         // the startup code has run in this process
+    char *startup;           // the first code that each process runs; NULL: none
+    bool started_up;         // it has run in this process
     // Of silent requests that are under way beside executions; empty: none.
     char startup_id[JUPYTER_MSG_ID_SIZE]; // for a tap that comes before the first execution
     char warmup_id[JUPYTER_MSG_ID_SIZE];
@@ -102,6 +103,9 @@ struct kernel_runner {
 void runner_init(struct kernel_runner *runner, const struct kernel_context *context,
                  struct kernel_process *process, struct kernel_hub *hub,
                  const struct runner_events *events, void *arg);
+// To be called once, and again if it changes: each process begins in that folder, with that HOME
+// (struct kernel_settings).
+void runner_set_folder(struct kernel_runner *runner, const char *folder, const char *home);
 // After runner_end().
 void runner_fini(struct kernel_runner *runner);
 // Ends every execution, running or waiting, as `died`.

@@ -18,7 +18,7 @@ stdin_link_settle(struct stdin_link *link, enum stdin_link_state state)
 {
     if (state == STDIN_LINK_MISSING)
         log_info("a kernel has no stdin channel", LOG_STR("sandbox", sandbox_id(link->sandbox)),
-                 LOG_STR("kernel", link->spec->name));
+                 LOG_STR("kernel", link->kernel));
     stdin_link_end(link, state);
     link->on_settled(link->arg);
 }
@@ -43,7 +43,7 @@ stdin_link_go_on(void *arg)
         stdin_link_settle(link, STDIN_LINK_MISSING);
     } else if (link->state == STDIN_LINK_ASKED) {
         KG_AUTO_FREE char *target =
-            kg_asprintf("%s/%s", link->spec->name, jupyter_channel_name(JUPYTER_STDIN));
+            kg_asprintf("%s/%s", link->kernel, jupyter_channel_name(JUPYTER_STDIN));
         struct kg_error err = {0};
         link->call = sandbox_open_link(link->sandbox, target, LINK_TIMEOUT_MS, stdin_link_on_linked,
                                        link, &err);
@@ -87,10 +87,10 @@ stdin_link_is_pending(const struct stdin_link *link)
 
 void
 stdin_link_init(struct stdin_link *link, struct loop *loop, struct sandbox *sandbox,
-                const struct kernelspec *spec, void (*on_settled)(void *arg), void *arg)
+                const char *kernel, void (*on_settled)(void *arg), void *arg)
 {
     link->sandbox = sandbox;
-    link->spec = spec;
+    link->kernel = kernel;
     link->on_settled = on_settled;
     link->arg = arg;
     link->retry = loop_timer_new(loop, stdin_link_go_on, link);

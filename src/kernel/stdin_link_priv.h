@@ -17,7 +17,7 @@ enum stdin_link_state {
 
 struct stdin_link {
     struct sandbox *sandbox;
-    const struct kernelspec *spec;
+    const char *kernel;            // its name; not owned
     void (*on_settled)(void *arg); // open or missing
     void *arg;
     enum stdin_link_state state;
@@ -28,7 +28,7 @@ struct stdin_link {
 };
 
 void stdin_link_init(struct stdin_link *link, struct loop *loop, struct sandbox *sandbox,
-                     const struct kernelspec *spec, void (*on_settled)(void *arg), void *arg);
+                     const char *kernel, void (*on_settled)(void *arg), void *arg);
 void stdin_link_fini(struct stdin_link *link);
 // Makes the link for `channels`, which stay until stdin_link_close(). Does nothing in any state but
 // NONE.

@@ -283,7 +283,7 @@ tap_runs_add(struct tap_runs *runs, const struct tap_run_request *request)
     run->header = kg_strdup(request->header);
     run->cell = CELL_INIT;
     run->execution = execution_new(runs->executions, &execution);
-    run->execution->kernel = kg_strdup(runs->process->spec->name);
+    run->execution->kernel = kg_strdup(runs->process->name);
     run->execution->msg_id = kg_strdup(request->msg_id);
     output_log_set_spare(&run->execution->log); // the client gets its output in any case
     if (!run->subshell) {                       // a signal does not reach the threads of subshells

@@ -164,8 +164,9 @@ pool_entry_start_kernel(struct pool_entry *entry)
     const struct pool_settings *settings = &entry->pool->settings;
     pool_entry_set_state(entry, ENTRY_KERNEL);
     entry->adopted = false; // not its kernel
+    const struct kernel_settings of_kernel = {.spec = settings->spec};
     entry->kernel =
-        kernel_new(settings->kernels, entry->sandbox, settings->spec, NULL, &kernel_events, entry);
+        kernel_new(settings->kernels, entry->sandbox, &of_kernel, &kernel_events, entry);
 }
 
 static void
@@ -190,7 +191,8 @@ on_process(const json_t *body, const struct kg_error *err, void *arg)
         return;
     }
     pool_entry_set_state(entry, ENTRY_KERNEL);
-    entry->kernel = kernel_adopt(kernels, entry->sandbox, pool->settings.spec, NULL, body,
+    const struct kernel_settings settings = {.spec = pool->settings.spec};
+    entry->kernel = kernel_adopt(kernels, entry->sandbox, &settings, body,
                                  kernels->start_timeout_ms, &kernel_events, entry);
     if (!entry->kernel)
         entry_fail(entry); // the process has ended

@@ -70,7 +70,8 @@ session_kernel(struct session *session, const struct kernelspec *spec, struct kg
         kg_error_set(err, KG_INVALID, 0, "a session has at most %d kernels", SESSION_MAX_KERNELS);
         return NULL;
     }
-    kernel = kernel_new(session->sessions->settings.kernels, session->sandbox, spec, session->env,
+    const struct kernel_settings settings = {.spec = spec, .env = session->env};
+    kernel = kernel_new(session->sessions->settings.kernels, session->sandbox, &settings,
                         &session_kernel_events, session);
     session_add_kernel(session, kernel);
     return kernel;

@@ -249,8 +249,9 @@ adopt_kernels(struct session *session, const json_t *processes)
         if (!spec || session_find_kernel(session, spec) ||
             session->n_kernels == SESSION_MAX_KERNELS)
             continue;
+        const struct kernel_settings of_kernel = {.spec = spec, .env = session->env};
         struct kernel *kernel =
-            kernel_adopt(settings->kernels, session->sandbox, spec, session->env, process,
+            kernel_adopt(settings->kernels, session->sandbox, &of_kernel, process,
                          settings->adopt_timeout_ms, &session_kernel_events, session);
         if (kernel)
             session_add_kernel(session, kernel);

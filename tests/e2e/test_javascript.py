@@ -164,3 +164,19 @@ def test_as_the_default(start_gateway):
     gateway = start_gateway("--default-kernel", "javascript", "--pool-size", "1")
     lines = gateway.execute("require('node:os').EOL")
     assert lines.one("result")["text"] == '"\\n"'
+
+
+def test_a_folder_of_its_own(gateway):
+    """What the kernelspec's `folder` code does: once in a process, since code may go elsewhere."""
+    session = gateway.create_session()
+    enter = """globalThis[Symbol.for('kernelgate')].setFolder(
+        JSON.stringify({ folder: '/mnt/data/a b/é', home: '/tmp/home' }))"""
+    where = "[Deno.cwd(), process.env.HOME].join()"
+
+    def run(code):
+        return gateway.execute(code, session_id=session, kernel="js").one("result")["text"]
+
+    assert run(f"{enter}; {where}") == '"/mnt/data/a b/é,/tmp/home"'
+    assert run("Deno.writeTextFileSync('m.json', '[7]'); require('./m.json')[0]") == "7"
+    assert run(f"Deno.chdir('/tmp'); {enter}; {where}") == '"/tmp,/tmp/home"'
+    gateway.delete_session(session)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The functions of sandbox.h that kernels use, for a kernel that is a child of the test.
+// The functions of sandbox.h that kernels use, for kernels that are children of the test.
 
 #include "child_sandbox.h"
 
@@ -14,12 +14,19 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { MAX_ARGS = 16 };
+enum { MAX_ARGS = 16, MAX_KERNELS = 4 };
+
+struct child {
+    char name[40];
+    pid_t pid;  // 0: it does not run
+    int number; // of its endpoints
+};
 
 struct sandbox {
     struct loop *loop;
     char dir[32];
-    pid_t pid; // of the kernel; 0: none runs
+    struct child children[MAX_KERNELS];
+    int n_children;
     int n_started;
 };
 
@@ -45,14 +52,29 @@ child_sandbox_new(struct loop *loop)
     return sandbox;
 }
 
-static void
-end_kernel(struct sandbox *sandbox)
+// Finds or makes it.
+static struct child *
+child_of(struct sandbox *sandbox, const char *name, size_t len)
 {
-    if (sandbox->pid == 0)
+    for (int i = 0; i < sandbox->n_children; i++) {
+        if (strlen(sandbox->children[i].name) == len &&
+            strncmp(sandbox->children[i].name, name, len) == 0)
+            return &sandbox->children[i];
+    }
+    assert(sandbox->n_children < MAX_KERNELS);
+    struct child *child = &sandbox->children[sandbox->n_children++];
+    snprintf(child->name, sizeof child->name, "%.*s", (int)len, name);
+    return child;
+}
+
+static void
+end_kernel(struct child *child)
+{
+    if (child->pid == 0)
         return;
-    kill(-sandbox->pid, SIGKILL);
-    waitpid(sandbox->pid, NULL, 0);
-    sandbox->pid = 0;
+    kill(-child->pid, SIGKILL);
+    waitpid(child->pid, NULL, 0);
+    child->pid = 0;
 }
 
 void
@@ -60,7 +82,8 @@ child_sandbox_free(struct sandbox *sandbox)
 {
     if (!sandbox)
         return;
-    end_kernel(sandbox);
+    for (int i = 0; i < sandbox->n_children; i++)
+        end_kernel(&sandbox->children[i]);
     int removed = path_remove_tree(sandbox->dir, NULL);
     assert(removed == 0);
     free(sandbox);
@@ -99,43 +122,53 @@ sandbox_dir(const struct sandbox *sandbox)
 static const char *const channels[] = {"shell", "iopub", "stdin", "control", "hb"};
 
 static char *
-endpoint(const struct sandbox *sandbox)
+endpoint(const struct sandbox *sandbox, const struct child *child)
 {
-    return kg_asprintf("%s/k%d", sandbox->dir, sandbox->n_started);
+    return kg_asprintf("%s/k%d", sandbox->dir, child->number);
 }
 
 static char *
-write_connection_file(const struct sandbox *sandbox, const char *key)
+write_connection_file(const struct sandbox *sandbox, const struct child *child, const char *key)
 {
-    KG_AUTO_FREE char *ip = endpoint(sandbox);
+    KG_AUTO_FREE char *ip = endpoint(sandbox, child);
     json_auto_t *file = json_pack("{s:s, s:s, s:s, s:s}", "transport", "ipc", "ip", ip, "key", key,
                                   "signature_scheme", "hmac-sha256");
     for (size_t i = 0; i < KG_ARRAY_LEN(channels); i++) {
         KG_AUTO_FREE char *name = kg_asprintf("%s_port", channels[i]);
         json_object_set_new(file, name, json_integer((json_int_t)i + 1));
     }
-    char *path = kg_asprintf("%s/connection-%d.json", sandbox->dir, sandbox->n_started);
+    char *path = kg_asprintf("%s/connection-%d.json", sandbox->dir, child->number);
     int written = json_dump_file(file, path, 0);
     assert(written == 0);
     return path;
 }
 
 static void
-start_kernel(struct sandbox *sandbox, const json_t *body)
+set_environment(const struct sandbox *sandbox, json_t *env)
 {
-    sandbox->n_started++;
+    const char *name;
+    json_t *value;
+    setenv("IPYTHONDIR", sandbox->dir, 1);
+    json_object_foreach(env, name, value)
+        setenv(name, json_string_value(value), 1);
+}
+
+static void
+start_kernel(struct sandbox *sandbox, struct child *child, const json_t *body)
+{
+    child->number = ++sandbox->n_started;
     const json_t *argv = json_object_get(body, "argv");
     KG_AUTO_FREE char *file =
-        write_connection_file(sandbox, json_string_value(json_object_get(body, "key")));
+        write_connection_file(sandbox, child, json_string_value(json_object_get(body, "key")));
     const char *args[MAX_ARGS + 1] = {0};
     for (size_t i = 0; i < json_array_size(argv) && i < MAX_ARGS; i++) {
         const char *arg = json_string_value(json_array_get(argv, i));
         args[i] = strcmp(arg, "{connection_file}") == 0 ? file : arg;
     }
     pid_t parent = getpid();
-    sandbox->pid = fork();
-    assert(sandbox->pid >= 0);
-    if (sandbox->pid > 0)
+    child->pid = fork();
+    assert(child->pid >= 0);
+    if (child->pid > 0)
         return;
     setsid();
     prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -144,17 +177,18 @@ start_kernel(struct sandbox *sandbox, const json_t *body)
     int said = open("kernel.log", O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
     dup2(said, STDOUT_FILENO);
     dup2(said, STDERR_FILENO);
-    setenv("IPYTHONDIR", sandbox->dir, 1);
+    set_environment(sandbox, json_object_get(body, "env"));
     execv(args[0], (char **)(uintptr_t)args);
     _exit(127);
 }
 
 static int
-connect_channel(const struct sandbox *sandbox, const char *target)
+connect_channel(struct sandbox *sandbox, const char *target)
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
-    KG_AUTO_FREE char *ip = endpoint(sandbox);
-    const char *name = strchr(target, '/') + 1;
+    const char *slash = strchr(target, '/');
+    const char *name = slash + 1;
+    KG_AUTO_FREE char *ip = endpoint(sandbox, child_of(sandbox, target, (size_t)(slash - target)));
     size_t port = 0;
     while (strcmp(channels[port], name) != 0)
         port++;
@@ -195,20 +229,21 @@ static void
 on_call(void *arg)
 {
     struct sandbox_call *call = arg;
-    struct sandbox *sandbox = call->sandbox;
     if (call->on_link) {
         answer_link(call);
         return;
     }
+    const char *name = json_string_value(json_object_get(call->body, "name"));
+    struct child *child = name ? child_of(call->sandbox, name, strlen(name)) : NULL;
     if (strcmp(call->path, "kernels.start") == 0)
-        start_kernel(sandbox, call->body);
+        start_kernel(call->sandbox, child, call->body);
     else if (strcmp(call->path, "kernels.stop") == 0)
-        end_kernel(sandbox);
+        end_kernel(child);
     else if (strcmp(call->path, "kernels.signal") == 0)
-        kill(-sandbox->pid, SIGINT);
+        kill(-child->pid, SIGINT);
     sandbox_agent_fn fn = call->on_answer;
     void *fn_arg = call->arg;
-    json_auto_t *body = json_pack("{s:i}", "pid", (int)sandbox->pid);
+    json_auto_t *body = json_pack("{s:i}", "pid", child ? (int)child->pid : 0);
     sandbox_call_cancel(call);
     fn(body, NULL, fn_arg);
 }

@@ -224,7 +224,8 @@ void
 start_kernel(struct fixture *f)
 {
     json_auto_t *env = json_pack("{s:s}", "C", "the session's");
-    f->kernel = kernel_new(&f->context, f->sandbox, &f->spec, env, &kernel_events, f);
+    const struct kernel_settings settings = {.spec = &f->spec, .env = env};
+    f->kernel = kernel_new(&f->context, f->sandbox, &settings, &kernel_events, f);
 }
 
 void
@@ -246,8 +247,9 @@ adopt_busy_kernel(struct fixture *f, int64_t timeout_ms)
     json_auto_t *process = json_pack("{s:i, s:s, s:s}", "pid", f->kernel->process.pid, "key",
                                      f->kernel->process.key, "state", "running");
     kernel_free(f->kernel, NULL);
-    f->kernel = kernel_adopt(&f->context, f->sandbox, &f->spec, NULL, process, timeout_ms,
-                             &kernel_events, f);
+    const struct kernel_settings settings = {.spec = &f->spec};
+    f->kernel =
+        kernel_adopt(&f->context, f->sandbox, &settings, process, timeout_ms, &kernel_events, f);
     assert_non_null(f->kernel);
     assert_true(kernel_is_busy(f->kernel));
     fake_journal_clear();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Taps on a real ipykernel, which is a child of this test: comm messages with buffers, input,
-// completion and inspection, beside executions.
+// Real ipykernels, which are children of this test. Taps: comm messages with buffers, input,
+// completion and inspection, beside executions. Two kernels of one kernelspec, in folders of their
+// own.
 
 #include "child_sandbox.h"
 #include "jupyter.h"
@@ -90,9 +91,11 @@ setup(void **state)
                           "{connection_file}"),
         .env = json_object(),
         .transport = (char *)(uintptr_t) "ipc",
+        .folder_code = (char *)(uintptr_t) "__import__('kernelgate_kernel').set_folder({json})",
     };
     f->sandbox = child_sandbox_new(f->loop);
-    f->kernel = kernel_new(&f->context, f->sandbox, &f->spec, NULL, &kernel_events, f);
+    const struct kernel_settings for_python = {.spec = &f->spec};
+    f->kernel = kernel_new(&f->context, f->sandbox, &for_python, &kernel_events, f);
     f->client = tap_client_new(f->kernel, "notebook", 0);
     *state = f;
     RUN_UNTIL(f, f->started && tap_client_find_event(f->client, KERNEL_TAP_READY));
@@ -116,14 +119,20 @@ teardown(void **state)
 }
 
 static struct execution *
-execute(struct fixture *f, const char *code)
+execute_in(struct kernel *kernel, const char *code)
 {
     struct kg_error err = {0};
     const struct execution_request request = {
         .owner = "me", .session_id = "s", .code = code, .timeout_ms = DEADLINE_MS};
-    struct execution *execution = kernel_execute(f->kernel, &request, &err);
+    struct execution *execution = kernel_execute(kernel, &request, &err);
     assert_non_null(execution);
     return execution;
+}
+
+static struct execution *
+execute(struct fixture *f, const char *code)
+{
+    return execute_in(f->kernel, code);
 }
 
 static void
@@ -303,6 +312,85 @@ test_a_restart_keeps_the_tap(void **state)
     assert_string_equal(json_string_value(json_object_get(said->content, "text")), "again\n");
 }
 
+// ---- Several kernels ------------------------------------------------------------------------
+
+static struct kernel *
+start_named(struct fixture *f, const char *name, const char *folder, const char *home)
+{
+    const struct kernel_settings settings = {
+        .spec = &f->spec, .name = name, .folder = folder, .home = home};
+    f->started = false;
+    struct kernel *kernel = kernel_new(&f->context, f->sandbox, &settings, &kernel_events, f);
+    RUN_UNTIL(f, f->started);
+    return kernel;
+}
+
+static void
+assert_prints(struct fixture *f, struct kernel *kernel, const char *code, const char *expected)
+{
+    KG_AUTO(execution) execution = execute_in(kernel, code);
+    KG_AUTO_FREE char *outcome = kg_asprintf("%s\nok", expected);
+    assert_outcome(f, execution, outcome);
+}
+
+static const char where[] = "import os; print(os.getcwd(), os.environ.get('HOME'), _dh[0])";
+
+static void
+test_two_of_one_kernelspec(void **state)
+{
+    struct fixture *f = *state;
+    struct kg_error err = {0};
+    KG_AUTO_FREE char *home = kg_asprintf("%s/home \"é\"", sandbox_dir(f->sandbox));
+    KG_AUTO_FREE char *folder = kg_asprintf("%s/folder", sandbox_dir(f->sandbox));
+    KG_AUTO_FREE char *at_home = kg_asprintf("%s %s %s", home, home, home);
+    KG_AUTO_FREE char *in_folder = kg_asprintf("%s %s %s", folder, home, folder);
+    KG_AUTO_FREE char *to_go = kg_asprintf("x = 1; open('%s/f', 'w').write('a') and None; "
+                                           "print('made')",
+                                           folder);
+    struct kernel *a = start_named(f, "a", home, home);
+    struct kernel *b = start_named(f, "b", folder, home);
+    assert_prints(f, b, where, in_folder);
+    assert_prints(f, a, where, at_home);
+    assert_prints(f, a, to_go, "made");
+    assert_prints(f, b, "print('x' in globals(), open('f').read())", "False a");
+
+    // They run at the same time: each waits for what the other one makes.
+    KG_AUTO(execution)
+    waits = execute_in(a, "import os, time\n"
+                          "while not os.path.exists('../folder/b'): "
+                          "time.sleep(0.01)\nprint(1)");
+    assert_prints(f, b, "os.chdir('..'); open('folder/b', 'w'); x = 2; print(x)", "2");
+    assert_outcome(f, waits, "1\nok");
+
+    // One is restarted, back in its folder, which is made again; the other one stays where it is.
+    KG_AUTO_FREE char *remove = kg_asprintf("import shutil; shutil.rmtree('%s'); print()", home);
+    assert_prints(f, b, remove, "");
+    f->restarted = false;
+    assert_int_equal(kernel_restart(a, on_restarted, f, &err), 0);
+    RUN_UNTIL(f, f->restarted);
+    assert_prints(f, a, "print('x' in globals())", "False");
+    assert_prints(f, a, where, at_home);
+    assert_prints(f, b, "print(os.path.basename(os.getcwd())[:9], x)", "kg-child- 2");
+    kernel_free(a, NULL);
+    kernel_free(b, NULL);
+}
+
+// As one of the pool, and as one that another gateway takes over.
+static void
+test_a_folder_that_is_set_later(void **state)
+{
+    struct fixture *f = *state;
+    KG_AUTO_FREE char *folder = kg_asprintf("%s/later", sandbox_dir(f->sandbox));
+    KG_AUTO_FREE char *there = kg_asprintf("%s %s %s", folder, folder, folder);
+    struct kernel *kernel = start_named(f, "c", NULL, NULL);
+    kernel_set_folder(kernel, folder, folder);
+    assert_prints(f, kernel, where, there);
+    assert_prints(f, kernel, "os.chdir('/'); print()", "");
+    kernel_set_folder(kernel, folder, folder);
+    assert_prints(f, kernel, "print(os.getcwd())", "/");
+    kernel_free(kernel, NULL);
+}
+
 int
 main(void)
 {
@@ -312,10 +400,12 @@ main(void)
         cmocka_unit_test(test_comm_messages_and_buffers_beside_an_execution),
         cmocka_unit_test(test_an_execution_after_code_that_fails),
         cmocka_unit_test(test_a_restart_keeps_the_tap),
+        cmocka_unit_test(test_two_of_one_kernelspec),
+        cmocka_unit_test(test_a_folder_that_is_set_later),
     };
     log_setup(LOG_LEVEL_ERROR, LOG_FORMAT_CONSOLE);
     jupyter_init();
-    int failed = cmocka_run_group_tests_name("kernel: taps on ipykernel", tests, setup, teardown);
+    int failed = cmocka_run_group_tests_name("kernel: ipykernel", tests, setup, teardown);
     jupyter_fini();
     return failed;
 }
