@@ -211,7 +211,8 @@ choose_sizes(struct core *core)
         core->config, kernels_fork(core->config, &core->traits, core->default_spec));
 }
 
-// libzmq's table of sockets must have room for as many kernels as the settings allow.
+// libzmq's table of sockets must have room for a default kernel of each kernelspec in as many
+// sessions as the settings allow.
 static int
 reserve_sockets(struct core *core, struct kg_error *err)
 {
@@ -227,7 +228,10 @@ reserve_sockets(struct core *core, struct kg_error *err)
                             "connect; at most %zu sessions fit",
                             (long long)core->max_sessions, of_session, (long long)pool_size, most,
                             (most - (size_t)pool_size) / of_session);
-    jupyter_reserve(n_kernels);
+    // Further kernels share what is left.
+    size_t further = (size_t)core->max_sessions * (SESSION_MAX_KERNELS - 1);
+    core->max_further_kernels = further < most - n_kernels ? further : most - n_kernels;
+    jupyter_reserve(n_kernels + core->max_further_kernels);
     return 0;
 }
 
@@ -371,6 +375,7 @@ make_sessions(struct core *core)
         .install_from_code = config->install_from_code,
         .sandbox_start_timeout_ms = SANDBOX_START_TIMEOUT_MS,
         .adopt_timeout_ms = config->max_timeout_s * 1000,
+        .max_further_kernels = core->max_further_kernels,
     };
     core->sessions = sessions_new(core->loop, &settings);
     metric_set(METRIC_MAX_SESSIONS, (double)core->max_sessions);

@@ -45,7 +45,8 @@ struct core {
     struct forks *forks;     // NULL: kernels start by exec
     struct provisioner *provisioner;
     struct provisioner_traits traits;
-    int64_t max_sessions; // the setting, or what the engine has memory for
+    int64_t max_sessions;       // the setting, or what the engine has memory for
+    size_t max_further_kernels; // of all sessions
     struct pool_size pool_size;
     json_t *kernel_env;
     struct executions *executions;

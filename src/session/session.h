@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One session: what a client names by session_id. It has one sandbox, up to one kernel for each
-// kernelspec, an owner and an expiry. sessions.h finds and opens sessions; session_commands.h,
+// One session: what a client names by session_id. It has one sandbox, kernels, an owner and an
+// expiry. sessions.h finds and opens sessions; session_kernels.h, session_commands.h,
 // session_files.h, session_downloads.h and session_packages.h are the other operations on one.
 #pragma once
 
@@ -16,7 +16,7 @@ struct session;
 
 enum {
     SESSION_MAX_ID_LEN = 64,
-    SESSION_MAX_KERNELS = 8, // one for each kernelspec
+    SESSION_MAX_KERNELS = 16, // as many as its agent keeps
 };
 
 const char *session_id(const struct session *session);
@@ -26,12 +26,16 @@ struct sandbox *session_sandbox(const struct session *session);
 // What the face that has made the session wants to know of it later, also after a restart: an
 // object, borrowed. NULL: nothing.
 const json_t *session_face(const struct session *session);
+// The folder in which its kernels start, and their HOME; NULL: they have none of their own.
+const char *session_home(const struct session *session);
 // {session_id, created_at, last_activity, expires_at, ends_at, is_busy, execution_count, kernels,
 // memory_bytes, commands, terminals, metadata}; times are RFC 3339, ends_at is null without an end;
 // memory_bytes is sandbox_memory(), or null; commands and terminals are those that run, as
-// sandbox_activity() says. A new reference.
+// sandbox_activity() says. `kernels` has kernel_describe() of each, by name; of a further one
+// (session_kernels.h) with `kernel`, the kernelspec's name, and `cwd`. A new reference.
 json_t *session_describe(const struct session *session);
-// The kernel that the session was opened with, borrowed; NULL while it has none.
+// The kernel that the session was opened with, borrowed; NULL while it has none. If that one was
+// removed, the next default kernel of the session takes its place.
 struct kernel *session_first_kernel(const struct session *session);
 // Milliseconds since it was created, and until its end, whatever happens (INT64_MAX: it has none).
 int64_t session_age_ms(const struct session *session);
@@ -72,7 +76,8 @@ KG_MUST_CHECK struct execution *session_execute(struct session *session, struct 
 // Interrupts all kernels. Returns whether one of them was busy.
 bool session_interrupt(struct session *session);
 // Restarts all kernels of the session. `fn` fires once, with the first error if there was one.
-// Fails with KG_SESSION_BUSY during a restart, and while the session is still being created.
+// Fails with KG_SESSION_BUSY during a restart, and while the session is still being created;
+// KG_NOT_FOUND: all its kernels were removed.
 typedef void (*session_restart_fn)(const struct kg_error *err, void *arg);
 KG_MUST_CHECK int session_restart(struct session *session, session_restart_fn fn, void *arg,
                                   struct kg_error *err);

@@ -13,13 +13,26 @@ rfc3339(int64_t wall_ms)
     return json_string(text);
 }
 
+static json_t *
+describe_kernel(const struct session *session, const struct kernel *kernel)
+{
+    json_t *description = kernel_describe(kernel);
+    if (session_kernel_is_default(kernel))
+        return description;
+    json_object_set_new(description, "kernel", json_string(kernel_spec(kernel)->name));
+    json_object_set_new(description, "cwd", json_string(session_kernel_cwd(session, kernel)));
+    return description;
+}
+
 json_t *
 session_describe(const struct session *session)
 {
     json_t *kernels = json_object();
     for (size_t i = 0; i < session->n_kernels; i++) {
-        const struct kernel *kernel = session->kernels[i];
-        json_object_set_new(kernels, kernel_spec(kernel)->name, kernel_describe(kernel));
+        const struct session_kernel *kernel = session->kernels[i];
+        if (!kernel->remover)
+            json_object_set_new(kernels, kernel_name(kernel->kernel),
+                                describe_kernel(session, kernel->kernel));
     }
     int64_t memory = session->sandbox ? sandbox_memory(session->sandbox) : -1;
     struct sandbox_activity activity = session_activity(session);
@@ -86,13 +99,15 @@ session_change(struct session *session, const struct session_change *change, ses
         return NULL;
     }
     struct changeable was = swap_changeable(
-        session, (struct changeable){
-                     .metadata = change->metadata ? json_deep_copy(change->metadata)
-                                                  : json_incref(session->metadata),
-                     .idle_timeout_ms = change->idle_timeout_s ? change->idle_timeout_s * 1000
-                                                               : session->idle_timeout_ms,
-                     .ends_wall_ms = change->max_lifetime_s || change->lifetime_s ? ends_ms : session->ends_wall_ms,
-                 });
+        session,
+        (struct changeable){
+            .metadata = change->metadata ? json_deep_copy(change->metadata)
+                                         : json_incref(session->metadata),
+            .idle_timeout_ms =
+                change->idle_timeout_s ? change->idle_timeout_s * 1000 : session->idle_timeout_ms,
+            .ends_wall_ms =
+                change->max_lifetime_s || change->lifetime_s ? ends_ms : session->ends_wall_ms,
+        });
     struct session_recording *recording = session_record(session, fn, arg, err);
     if (!recording)
         was = swap_changeable(session, was);
@@ -130,7 +145,7 @@ session_interrupt(struct session *session)
 {
     bool any = false;
     for (size_t i = 0; i < session->n_kernels; i++)
-        any |= kernel_interrupt(session->kernels[i]);
+        any |= kernel_interrupt(session->kernels[i]->kernel);
     session_touch(session);
     return any;
 }
@@ -154,11 +169,14 @@ session_restart(struct session *session, session_restart_fn fn, void *arg, struc
     if (session->restart.n_pending > 0)
         return kg_error_set(err, KG_SESSION_BUSY, 0, "the session is already being restarted");
     if (session->n_kernels == 0)
-        return kg_error_set(err, KG_SESSION_BUSY, 0, "the session is still being created");
+        return session->outlives_kernels
+                   ? kg_error_set(err, KG_NOT_FOUND, 0,
+                                  "all kernels of the session were removed; run code to start one")
+                   : kg_error_set(err, KG_SESSION_BUSY, 0, "the session is still being created");
     session_touch(session);
     struct session_restart restart = {.fn = fn, .arg = arg};
     for (size_t i = 0; i < session->n_kernels; i++) {
-        if (kernel_restart(session->kernels[i], on_restarted, session, err) == 0)
+        if (kernel_restart(session->kernels[i]->kernel, on_restarted, session, err) == 0)
             restart.n_pending++;
     }
     if (restart.n_pending == 0)

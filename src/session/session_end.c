@@ -26,6 +26,7 @@ dismantle(struct session *session, const char *reason, const struct kg_error *op
     struct kg_error err = {0};
     kg_error_set(&err, KG_SESSION_NOT_FOUND, 0, "%s", reason ? reason : "the session has ended");
     session_opens_fail(session, NULL, opens_err ? opens_err : &err);
+    session_kernel_calls_end(session, &err);
     session_recordings_end(session, &err);
     session_commands_end(session, &err);
     session_downloads_end(session, &err);
@@ -39,9 +40,8 @@ dismantle(struct session *session, const char *reason, const struct kg_error *op
         session_restart_fn fn = KG_STEAL(session->restart.fn);
         fn(&err, session->restart.arg);
     }
-    for (size_t i = 0; i < session->n_kernels; i++)
-        kernel_free(session->kernels[i], reason);
-    session->n_kernels = 0;
+    while (session->n_kernels > 0)
+        session_drop_kernel(session, session->kernels[0], reason);
     loop_timer_free(KG_STEAL(session->expiry));
     loop_timer_free(KG_STEAL(session->step));
     if (session->pool_request)
@@ -52,6 +52,8 @@ static void
 dispose(struct session *session)
 {
     json_decref(session->env);
+    json_decref(session->recorded_kernels);
+    free(session->home);
     json_decref(session->metadata);
     json_decref(session->face);
     free(session->tokens);

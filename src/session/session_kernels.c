@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The kernels of a session, and its step, which does what kernels' events lead to: as a callback of
-// the loop, since a kernel must not be freed from inside its events.
+// The kernels of a session: their events, starting and finding them.
+
+#include "session_kernels.h"
 
 #include <string.h>
 
 #include "session.h"
-#include "session_commands.h"
 #include "sessions_priv.h"
 
 // ---- Events ---------------------------------------------------------------------------------
@@ -14,10 +14,9 @@ static void
 session_on_kernel_started(struct kernel *kernel, const struct kg_error *err, void *arg)
 {
     struct session *session = arg;
-    for (size_t i = 0; i < session->n_kernels && err; i++) {
-        if (session->kernels[i] == kernel)
-            session->kernel_errs[i] = *err;
-    }
+    struct session_kernel *started = session_kernel_named(session, kernel_name(kernel));
+    if (err && started)
+        started->err = *err;
     loop_timer_start(session->step, 0);
 }
 
@@ -45,36 +44,89 @@ session_on_kernel_broken(struct kernel *kernel, const struct kg_error *err, void
     loop_timer_start(session->step, 0);
 }
 
+static void
+session_on_kernel_settled(struct kernel *kernel, void *arg)
+{
+    (void)kernel;
+    struct session *session = arg;
+    loop_timer_start(session->step, 0);
+}
+
 const struct kernel_events session_kernel_events = {
     .on_started = session_on_kernel_started,
     .on_broken = session_on_kernel_broken,
     .on_execution_done = session_on_execution_done,
+    .on_settled = session_on_kernel_settled,
 };
 
-// ---- Starting -------------------------------------------------------------------------------
+// ---- Starting and ending --------------------------------------------------------------------
 
-void
+struct session_kernel *
 session_add_kernel(struct session *session, struct kernel *kernel)
 {
-    session->kernel_errs[session->n_kernels] = (struct kg_error){0};
-    session->kernels[session->n_kernels++] = kernel;
+    struct session_kernel *added = KG_NEW(struct session_kernel);
+    added->kernel = kernel;
+    session->kernels[session->n_kernels++] = added;
+    if (!session_kernel_is_default(kernel)) {
+        budget_hold_start(&added->place, &session->sessions->further_kernels, session->owner);
+        budget_hold_set(&added->place, 1);
+    }
+    return added;
 }
 
-struct kernel *
-session_kernel(struct session *session, const struct kernelspec *spec, struct kg_error *err)
+void
+session_drop_kernel(struct session *session, struct session_kernel *kernel, const char *reason)
 {
-    struct kernel *kernel = session_find_kernel(session, spec);
-    if (kernel)
-        return kernel;
-    if (session->n_kernels == SESSION_MAX_KERNELS) {
-        kg_error_set(err, KG_INVALID, 0, "a session has at most %d kernels", SESSION_MAX_KERNELS);
-        return NULL;
+    size_t i = 0;
+    while (session->kernels[i] != kernel)
+        i++;
+    session->n_kernels--;
+    for (; i < session->n_kernels; i++)
+        session->kernels[i] = session->kernels[i + 1];
+    budget_hold_end(&kernel->place);
+    kernel_free(kernel->kernel, reason);
+    free(kernel);
+}
+
+struct kernel_settings
+session_kernel_settings(const struct session *session, const struct kernelspec *spec,
+                        const char *name, const char *cwd)
+{
+    return (struct kernel_settings){
+        .spec = spec,
+        .name = name,
+        .env = session->env,
+        .folder = cwd ? cwd : session->home,
+        .home = session->home,
+    };
+}
+
+// Either there is one, or the process of one that was removed has not ended yet.
+static bool
+has_kernel_named(const struct session *session, const char *name)
+{
+    const struct session_kernel_call *call;
+    if (session_kernel_named(session, name))
+        return true;
+    TAILQ_FOREACH(call, &session->kernel_calls, link) {
+        if (strcmp(call->name, name) == 0)
+            return true;
     }
-    const struct kernel_settings settings = {.spec = spec, .env = session->env};
-    kernel = kernel_new(session->sessions->settings.kernels, session->sandbox, &settings,
-                        &session_kernel_events, session);
-    session_add_kernel(session, kernel);
-    return kernel;
+    return false;
+}
+
+int
+session_want_kernel(struct session *session, const struct kernelspec *spec, struct kg_error *err)
+{
+    if (has_kernel_named(session, spec->name))
+        return 0;
+    if (session->n_kernels == SESSION_MAX_KERNELS)
+        return kg_error_set(err, KG_INVALID, 0, "a session has at most %d kernels",
+                            SESSION_MAX_KERNELS);
+    const struct kernel_settings settings = session_kernel_settings(session, spec, NULL, NULL);
+    session_add_kernel(session, kernel_new(session->sessions->settings.kernels, session->sandbox,
+                                           &settings, &session_kernel_events, session));
+    return 0;
 }
 
 static const struct session_open *
@@ -82,7 +134,7 @@ open_without_kernel(const struct session *session)
 {
     const struct session_open *open;
     TAILQ_FOREACH(open, &session->opens, link) {
-        if (!session_find_kernel(session, open->spec))
+        if (!has_kernel_named(session, open->spec->name))
             return open;
     }
     return NULL;
@@ -94,53 +146,70 @@ session_start_kernels(struct session *session)
     struct kg_error err = {0};
     const struct session_open *open;
     TAILQ_FOREACH(open, &session->opens, link)
-        (void)!session_kernel(session, open->spec, &err);
+        (void)!session_want_kernel(session, open->spec, &err);
     while ((open = open_without_kernel(session)))
         session_opens_fail(session, open->spec, &err);
     if (session->state == SESSION_READY) // a callback may have ended it
         loop_timer_start(session->step, 0);
 }
 
-// ---- The step -------------------------------------------------------------------------------
+// ---- Finding --------------------------------------------------------------------------------
 
-// Removes kernels that could not be started, and fails the opens that wait for them. A callback may
-// add a kernel at the end, or end the session, which empties the list; it removes no other.
-static void
-remove_failed_kernels(struct session *session)
+bool
+session_kernel_is_default(const struct kernel *kernel)
 {
-    for (size_t i = 0; i < session->n_kernels;) {
-        struct kernel *kernel = session->kernels[i];
-        if (kernel_state(kernel) != KERNEL_DEAD || kernel_has_started(kernel)) {
-            i++;
-            continue;
-        }
-        const struct kernelspec *spec = kernel_spec(kernel);
-        const struct kg_error err = session->kernel_errs[i];
-        size_t last = --session->n_kernels;
-        session->kernels[i] = session->kernels[last];
-        session->kernel_errs[i] = session->kernel_errs[last];
-        kernel_free(kernel, NULL);
-        session_opens_fail(session, spec, &err);
+    return strcmp(kernel_name(kernel), kernel_spec(kernel)->name) == 0;
+}
+
+struct kernel *
+session_kernel_find(const struct session *session, const char *name, struct kg_error *err)
+{
+    const struct session_kernel *kernel = session_kernel_named(session, name);
+    if (kernel && !kernel->remover)
+        return kernel->kernel;
+    kg_error_set(err, KG_NOT_FOUND, 0, "the session has no kernel \"%.40s\"", name);
+    return NULL;
+}
+
+struct kernel *
+session_first_kernel(const struct session *session)
+{
+    struct kernel *kernel;
+    size_t i = 0;
+    while ((kernel = session_kernel_at(session, i)) && !session_kernel_is_default(kernel))
+        i++;
+    return kernel;
+}
+
+struct kernel *
+session_kernel_at(const struct session *session, size_t index)
+{
+    for (size_t i = 0; i < session->n_kernels; i++) {
+        if (!session->kernels[i]->remover && index-- == 0)
+            return session->kernels[i]->kernel;
     }
+    return NULL;
 }
 
-static void
-end_if_over(struct session *session)
+const char *
+session_kernel_cwd(const struct session *session, const struct kernel *kernel)
 {
-    if (session->broken)
-        session_end(session, "the sandbox's agent does not answer", NULL, NULL);
-    else if (session_is_over(session) || session->n_kernels == 0)
-        session_end(session, NULL, NULL, NULL);
+    const char *folder = kernel_folder(kernel);
+    return folder ? folder : session->home ? session->home : "/mnt/data";
 }
 
-// Runs the parts in turn while the session is ready. Callbacks of each part may end the session: it
-// stays allocated until its sandbox is gone, which is reported in a later loop iteration.
+// ---- Places ---------------------------------------------------------------------------------
+
 void
-session_step(void *arg)
+sessions_kernels_init(struct sessions *sessions)
 {
-    static void (*const parts[])(struct session * session) = {
-        session_commands_run, session_opens_answer, remove_failed_kernels, end_if_over};
-    struct session *session = arg;
-    for (size_t i = 0; i < KG_ARRAY_LEN(parts) && session->state == SESSION_READY; i++)
-        parts[i](session);
+    size_t max = sessions->settings.max_further_kernels;
+    budget_init(&sessions->further_kernels, "further_kernels", max, max);
+    budget_set_several_owners(&sessions->further_kernels, sessions->settings.several_owners);
+}
+
+void
+sessions_kernels_fini(struct sessions *sessions)
+{
+    budget_fini(&sessions->further_kernels);
 }

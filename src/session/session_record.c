@@ -74,32 +74,54 @@ session_has_metadata(const struct session *session, const json_t *wanted)
 
 // ---- Its text -------------------------------------------------------------------------------
 
+// Those that are not default kernels, without what is being removed.
+static json_t *
+list_kernels(const struct session *session)
+{
+    json_t *list =
+        session->recorded_kernels ? json_deep_copy(session->recorded_kernels) : json_array();
+    const struct kernel *kernel;
+    for (size_t i = 0; (kernel = session_kernel_at(session, i)); i++) {
+        if (!session_kernel_is_default(kernel))
+            json_array_append_new(list, json_pack("{s:s, s:s, s:s*}", "name", kernel_name(kernel),
+                                                  "kernel", kernel_spec(kernel)->name, "cwd",
+                                                  kernel_folder(kernel)));
+    }
+    return list;
+}
+
 json_t *
 session_record_make(const struct session *session)
 {
-    return json_pack("{s:s, s:s, s:I, s:I, s:b, s:O, s:O, s:I, s:o, s:O*, s:b}", "session_id",
-                     session->id, "owner", session->owner, "created_ms",
-                     (json_int_t)session->created_wall_ms, "idle_timeout_ms",
-                     (json_int_t)session->idle_timeout_ms, "one_shot", session->one_shot, "env",
-                     session->env, "metadata", session->metadata, "ends_ms",
-                     (json_int_t)session->ends_wall_ms, "tokens", session_tokens_list(session),
-                     "face", session->face, "ports_are_public", session->ports_are_public);
+    json_t *kernels = list_kernels(session);
+    if (json_array_size(kernels) == 0)
+        json_decref(KG_STEAL(kernels));
+    return json_pack(
+        "{s:s, s:s, s:I, s:I, s:b, s:O, s:O, s:I, s:o, s:O*, s:b, s:s*, s:o*, s:o*}", "session_id",
+        session->id, "owner", session->owner, "created_ms", (json_int_t)session->created_wall_ms,
+        "idle_timeout_ms", (json_int_t)session->idle_timeout_ms, "one_shot", session->one_shot,
+        "env", session->env, "metadata", session->metadata, "ends_ms",
+        (json_int_t)session->ends_wall_ms, "tokens", session_tokens_list(session), "face",
+        session->face, "ports_are_public", session->ports_are_public, "home", session->home,
+        "kernels", kernels, "outlives_kernels", session->outlives_kernels ? json_true() : NULL);
 }
 
 int
 session_record_read(const json_t *record, struct session_record *ret, struct kg_error *err)
 {
     json_error_t why;
-    int one_shot, ports_are_public = false;
+    int one_shot, ports_are_public = false, outlives_kernels = false;
     json_int_t created_ms, idle_timeout_ms, ends_ms = 0;
     *ret = (struct session_record){0};
     // What has a question mark is not in records of earlier versions.
     if (json_unpack_ex((json_t *)(uintptr_t)record, &why, 0,
-                       "{s:s, s:s, s:I, s:I, s:b, s:o, s?o, s?I, s?o, s?o, s?b}", "session_id",
-                       &ret->id, "owner", &ret->owner, "created_ms", &created_ms, "idle_timeout_ms",
-                       &idle_timeout_ms, "one_shot", &one_shot, "env", &ret->env, "metadata",
-                       &ret->metadata, "ends_ms", &ends_ms, "tokens", &ret->tokens, "face",
-                       &ret->face, "ports_are_public", &ports_are_public) < 0)
+                       "{s:s, s:s, s:I, s:I, s:b, s:o, s?o, s?I, s?o, s?o, s?b, s?s, s?o, s?b}",
+                       "session_id", &ret->id, "owner", &ret->owner, "created_ms", &created_ms,
+                       "idle_timeout_ms", &idle_timeout_ms, "one_shot", &one_shot, "env", &ret->env,
+                       "metadata", &ret->metadata, "ends_ms", &ends_ms, "tokens", &ret->tokens,
+                       "face", &ret->face, "ports_are_public", &ports_are_public, "home",
+                       &ret->home, "kernels", &ret->kernels, "outlives_kernels",
+                       &outlives_kernels) < 0)
         return kg_error_set(err, KG_INVALID, 0, "meta.json is malformed: %s", why.text);
     if (one_shot)
         return kg_error_set(err, KG_INVALID, 0, "the client of this one-shot session is gone");
@@ -107,6 +129,7 @@ session_record_read(const json_t *record, struct session_record *ret, struct kg_
     ret->idle_timeout_ms = idle_timeout_ms;
     ret->ends_wall_ms = ends_ms;
     ret->ports_are_public = ports_are_public;
+    ret->outlives_kernels = outlives_kernels;
     return 0;
 }
 

@@ -123,7 +123,7 @@ static bool
 is_attended(const struct session *session)
 {
     for (size_t i = 0; i < session->n_kernels; i++) {
-        if (kernel_is_busy(session->kernels[i]))
+        if (kernel_is_busy(session->kernels[i]->kernel))
             return true;
     }
     return !TAILQ_EMPTY(&session->clients) || session_commands_attended(session);

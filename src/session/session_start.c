@@ -30,10 +30,9 @@ session_on_kernel_exit(struct sandbox *sandbox, const char *name, int pid, int e
 {
     (void)sandbox;
     struct session *session = arg;
-    for (size_t i = 0; i < session->n_kernels; i++) {
-        if (strcmp(kernel_spec(session->kernels[i])->name, name) == 0)
-            kernel_on_exit(session->kernels[i], pid, exit_code, signal, oom);
-    }
+    struct session_kernel *kernel = session_kernel_named(session, name);
+    if (kernel)
+        kernel_on_exit(kernel->kernel, pid, exit_code, signal, oom);
 }
 
 static bool
@@ -63,7 +62,7 @@ session_on_claim_lost(struct session *session)
     log_info("another gateway has claimed a session's sandbox", LOG_STR("session", session->id),
              LOG_STR("sandbox", sandbox_id(session->sandbox)));
     while (session->n_kernels > 0)
-        kernel_free(session->kernels[--session->n_kernels], NULL);
+        session_drop_kernel(session, session->kernels[0], NULL);
     session->broken = false; // one of those kernels may have noticed it first
     sandbox_free(KG_STEAL(session->sandbox));
     if (++session->n_claims_lost < MAX_CLAIMS) {
@@ -80,10 +79,22 @@ static void
 session_on_name_refused(struct session *session, const struct kg_error *refusal)
 {
     struct kg_error err = {0};
-    struct kernel *kernel = session->n_kernels > 0 ? session->kernels[--session->n_kernels] : NULL;
+    struct kernel *kernel = NULL;
+    if (session->n_kernels > 0) {
+        KG_AUTO_FREE struct session_kernel *from_pool = session->kernels[--session->n_kernels];
+        kernel = from_pool->kernel;
+    }
     pool_give_back(session->sessions->pool, KG_STEAL(session->sandbox), kernel);
     kg_error_set(&err, KG_PROVISIONER_UNAVAILABLE, 0, "%s", refusal->message);
     session_fail(session, &err);
+}
+
+// A kernel of the pool was started without the session's folder.
+static void
+move_in(struct session *session)
+{
+    for (size_t i = 0; i < session->n_kernels && session->home; i++)
+        kernel_set_folder(session->kernels[i]->kernel, session->home, session->home);
 }
 
 static void
@@ -99,6 +110,7 @@ session_on_claimed(struct sandbox *sandbox, const struct kg_error *err, void *ar
         session_fail(session, err);
     } else {
         session_set_state(session, SESSION_READY);
+        move_in(session);
         session_start_kernels(session);
     }
 }
@@ -180,11 +192,15 @@ session_make(struct sessions *sessions, const struct session_record *record)
     TAILQ_INIT(&session->clients);
     TAILQ_INIT(&session->ports);
     TAILQ_INIT(&session->watches);
+    TAILQ_INIT(&session->kernel_calls);
     session->install_step = loop_timer_new(sessions->loop, session_installs_step, session);
     session->packages = json_object();
     snprintf(session->id, sizeof session->id, "%s", record->id);
     session->owner = kg_strdup(record->owner);
     session->env = record->env ? json_deep_copy(record->env) : json_object();
+    session->home = record->home ? kg_strdup(record->home) : NULL;
+    session->recorded_kernels = json_incref(record->kernels);
+    session->outlives_kernels = record->outlives_kernels;
     session->metadata = record->metadata ? json_deep_copy(record->metadata) : json_object();
     session->face = json_incref(record->face);
     session->ports_are_public = record->ports_are_public;
@@ -217,6 +233,7 @@ session_new(struct sessions *sessions, const struct session_request *request)
         .id = request->session_id ? request->session_id : id,
         .owner = request->owner,
         .env = (json_t *)(uintptr_t)request->env,
+        .home = request->home,
         .metadata = (json_t *)(uintptr_t)request->metadata,
         .face = (json_t *)(uintptr_t)request->face,
         .ports_are_public = request->ports_are_public,
@@ -228,8 +245,9 @@ session_new(struct sessions *sessions, const struct session_request *request)
     session->one_shot = request->one_shot;
     session->named_by_sandbox = request->named_by_sandbox;
     // A pooled kernel has the pool's kernelspec, and does not have this session's environment.
-    session->with_kernel =
-        request->kernelspec == settings->pooled_spec && json_object_size(session->env) == 0;
+    session->with_kernel = request->kernelspec == settings->pooled_spec &&
+                           json_object_size(session->env) == 0 &&
+                           (!session->home || request->kernelspec->folder_code);
     ask_pool(session);
     log_info("session opened", LOG_STR("session", session->id), LOG_STR("owner", session->owner));
     return session;
@@ -237,25 +255,75 @@ session_new(struct sessions *sessions, const struct session_request *request)
 
 // ---- Adopting -------------------------------------------------------------------------------
 
+// Processes of further kernels that were removed, or opened, just when the gateway ended.
 static void
-adopt_kernels(struct session *session, const json_t *processes)
+forget_strangers(struct session *session, const json_t *processes)
 {
-    const struct sessions_settings *settings = &session->sessions->settings;
     size_t i;
     json_t *process;
     json_array_foreach(processes, i, process) {
         const char *name = json_string_value(json_object_get(process, "name"));
-        const struct kernelspec *spec = name ? kernelspecs_find(settings->specs, name, NULL) : NULL;
-        if (!spec || session_find_kernel(session, spec) ||
-            session->n_kernels == SESSION_MAX_KERNELS)
-            continue;
-        const struct kernel_settings of_kernel = {.spec = spec, .env = session->env};
-        struct kernel *kernel =
-            kernel_adopt(settings->kernels, session->sandbox, &of_kernel, process,
-                         settings->adopt_timeout_ms, &session_kernel_events, session);
-        if (kernel)
-            session_add_kernel(session, kernel);
+        if (name && kernel_name_valid(name) && !session_kernel_named(session, name) &&
+            !kernelspecs_find(session->sessions->settings.specs, name, NULL))
+            session_kernel_forget(session, name);
     }
+}
+
+static json_t *
+find_process(const json_t *processes, const char *name)
+{
+    size_t i;
+    json_t *process;
+    json_array_foreach(processes, i, process) {
+        const char *its_name = json_string_value(json_object_get(process, "name"));
+        if (its_name && strcmp(its_name, name) == 0)
+            return process;
+    }
+    return NULL;
+}
+
+// Takes up the kernel's process; where it has ended meanwhile, a further kernel gets a new one.
+static void
+adopt_kernel(struct session *session, const struct kernel_settings *settings, const json_t *process)
+{
+    const struct sessions_settings *common = &session->sessions->settings;
+    const char *name = settings->name ? settings->name : settings->spec->name;
+    if (session_kernel_named(session, name) || session->n_kernels == SESSION_MAX_KERNELS)
+        return;
+    struct kernel *kernel = kernel_adopt(common->kernels, session->sandbox, settings, process,
+                                         common->adopt_timeout_ms, &session_kernel_events, session);
+    if (!kernel && settings->name)
+        kernel = kernel_new(common->kernels, session->sandbox, settings, &session_kernel_events,
+                            session);
+    if (kernel)
+        session_add_kernel(session, kernel);
+}
+
+static void
+adopt_kernels(struct session *session, const json_t *processes)
+{
+    const struct kernelspecs *specs = session->sessions->settings.specs;
+    json_auto_t *recorded = KG_STEAL(session->recorded_kernels);
+    size_t i;
+    json_t *entry;
+    for (i = 0; i < kernelspecs_count(specs); i++) {
+        const struct kernelspec *spec = kernelspecs_at(specs, i);
+        const json_t *process = find_process(processes, spec->name);
+        const struct kernel_settings settings = session_kernel_settings(session, spec, NULL, NULL);
+        if (process)
+            adopt_kernel(session, &settings, process);
+    }
+    json_array_foreach(recorded, i, entry) {
+        const char *name = json_string_value(json_object_get(entry, "name"));
+        const char *kernel = json_string_value(json_object_get(entry, "kernel"));
+        const char *cwd = json_string_value(json_object_get(entry, "cwd"));
+        const struct kernelspec *spec = kernel ? kernelspecs_find(specs, kernel, NULL) : NULL;
+        if (!name || !kernel_name_valid(name) || kernelspecs_find(specs, name, NULL) || !spec)
+            continue;
+        const struct kernel_settings settings = session_kernel_settings(session, spec, name, cwd);
+        adopt_kernel(session, &settings, find_process(processes, name));
+    }
+    forget_strangers(session, processes);
 }
 
 static void
@@ -273,8 +341,8 @@ session_on_processes(const json_t *body, const struct kg_error *err, void *arg)
              LOG_INT("kernels", (int64_t)session->n_kernels));
     session_set_state(session, SESSION_READY);
     session_start_kernels(session);
-    if (session->state == SESSION_READY && session->n_kernels == 0)
-        (void)!session_kernel(session, session->sessions->settings.pooled_spec, NULL);
+    if (session->state == SESSION_READY && session->n_kernels == 0 && !session->outlives_kernels)
+        (void)!session_want_kernel(session, session->sessions->settings.pooled_spec, NULL);
 }
 
 static void

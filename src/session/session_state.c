@@ -59,20 +59,27 @@ session_face(const struct session *session)
     return session->face;
 }
 
-struct kernel *
-session_find_kernel(const struct session *session, const struct kernelspec *spec)
+const char *
+session_home(const struct session *session)
+{
+    return session->home;
+}
+
+struct session_kernel *
+session_kernel_named(const struct session *session, const char *name)
 {
     for (size_t i = 0; i < session->n_kernels; i++) {
-        if (kernel_spec(session->kernels[i]) == spec)
+        if (strcmp(kernel_name(session->kernels[i]->kernel), name) == 0)
             return session->kernels[i];
     }
     return NULL;
 }
 
 struct kernel *
-session_first_kernel(const struct session *session)
+session_find_kernel(const struct session *session, const struct kernelspec *spec)
 {
-    return session->n_kernels > 0 ? session->kernels[0] : NULL;
+    const struct session_kernel *kernel = session_kernel_named(session, spec->name);
+    return kernel && !kernel->remover ? kernel->kernel : NULL;
 }
 
 void
@@ -118,7 +125,7 @@ session_is_awaited(const struct session *session)
         !TAILQ_EMPTY(&session->installs))
         return true;
     for (size_t i = 0; i < session->n_kernels; i++) {
-        if (kernel_is_busy(session->kernels[i]))
+        if (kernel_is_busy(session->kernels[i]->kernel))
             return true;
     }
     return false;
@@ -127,13 +134,14 @@ session_is_awaited(const struct session *session)
 bool
 session_is_over(const struct session *session)
 {
-    return session->one_shot && TAILQ_EMPTY(&session->opens) && !session_is_busy(session);
+    return session->one_shot && TAILQ_EMPTY(&session->opens) &&
+           TAILQ_EMPTY(&session->kernel_calls) && !session_is_busy(session);
 }
 
 bool
 session_is_idle(const struct session *session)
 {
     return session->state == SESSION_READY && TAILQ_EMPTY(&session->opens) &&
-           TAILQ_EMPTY(&session->clients) && session->n_file_ops == 0 &&
-           session->restart.n_pending == 0 && !session_is_busy(session);
+           TAILQ_EMPTY(&session->kernel_calls) && TAILQ_EMPTY(&session->clients) &&
+           session->n_file_ops == 0 && session->restart.n_pending == 0 && !session_is_busy(session);
 }

@@ -22,6 +22,7 @@ sessions_new(struct loop *loop, const struct sessions_settings *settings)
     sessions_downloads_init(sessions);
     sessions_ports_init(sessions);
     sessions_watches_init(sessions);
+    sessions_kernels_init(sessions);
     const struct pool_settings pool_settings = {
         .sandboxes = settings->sandboxes,
         .kernels = settings->kernels,
@@ -48,6 +49,7 @@ sessions_free(struct sessions *sessions)
     sessions_downloads_fini(sessions);
     sessions_ports_fini(sessions);
     sessions_watches_fini(sessions);
+    sessions_kernels_fini(sessions);
     free(sessions);
 }
 
@@ -146,6 +148,7 @@ sessions_set_several_owners(struct sessions *sessions, bool several_owners)
     budget_set_several_owners(&sessions->downloads, several_owners);
     budget_set_several_owners(&sessions->ports, several_owners);
     budget_set_several_owners(&sessions->watches, several_owners);
+    budget_set_several_owners(&sessions->further_kernels, several_owners);
     if (sessions->settings.packages)
         packages_set_several_owners(sessions->settings.packages, several_owners);
 }
@@ -254,6 +257,8 @@ find_or_make(struct sessions *sessions, const struct session_request *request, s
         if (session)
             return session;
     }
+    if (request->home && session_folder_check("home", request->home, err) < 0)
+        return NULL;
     if (make_room(sessions, request->owner, err) < 0)
         return NULL;
     return session_new(sessions, request);
@@ -266,7 +271,8 @@ session_open_start(struct sessions *sessions, const struct session_request *requ
     struct session *session = find_or_make(sessions, request, err);
     if (!session)
         return NULL;
-    if (session->state == SESSION_READY && !session_kernel(session, request->kernelspec, err))
+    if (session->state == SESSION_READY &&
+        session_want_kernel(session, request->kernelspec, err) < 0)
         return NULL;
     session_touch(session);
     struct session_open *open = KG_NEW(struct session_open);
@@ -341,10 +347,21 @@ sessions_each(struct sessions *sessions, const char *owner,
 }
 
 static bool
+has_kernel_of(const struct session *session, const struct kernelspec *spec)
+{
+    const struct kernel *kernel;
+    for (size_t i = 0; (kernel = session_kernel_at(session, i)); i++) {
+        if (kernel_spec(kernel) == spec)
+            return true;
+    }
+    return false;
+}
+
+static bool
 passes(const struct session *session, const struct sessions_filter *filter)
 {
     return session_has_metadata(session, filter->metadata) &&
-           (!filter->spec || session_find_kernel(session, filter->spec)) &&
+           (!filter->spec || has_kernel_of(session, filter->spec)) &&
            (!filter->busy || session_is_busy(session) == *filter->busy);
 }
 

@@ -51,7 +51,8 @@ struct sessions_settings {
     struct packages *packages;                 // NULL: no packages can be installed
     bool install_from_code;                    // code in the sandboxes may install them, too
     int64_t sandbox_start_timeout_ms;
-    int64_t adopt_timeout_ms; // for code that adopted kernels are still running
+    int64_t adopt_timeout_ms;   // for code that adopted kernels are still running
+    size_t max_further_kernels; // of all sessions (session_kernels.h), at most
 };
 
 struct sessions *sessions_new(struct loop *loop, const struct sessions_settings *settings);
@@ -81,6 +82,7 @@ struct session_request {
     const char *session_id; // NULL: a new session with a random id
     const struct kernelspec *kernelspec;
     const json_t *env;      // for kernels of a new session: an object of strings, or NULL
+    const char *home;       // of a new session: session_home(), an absolute path; or NULL
     int64_t idle_timeout_s; // of a new session; 0: the default
     int64_t max_lifetime_s; // the same: it ends then, whatever happens
     const json_t *metadata; // of a new session: session_metadata_check(); or NULL
@@ -94,7 +96,8 @@ struct session_request {
 
 // Finds or creates the session, and waits until its kernel of that kernelspec is ready. The
 // callback fires once, never before this returns; then the handle is gone. Errors:
-// KG_INVALID_SESSION_ID, KG_MAX_SESSIONS, KG_KERNEL_START_TIMEOUT, KG_PROVISIONER_UNAVAILABLE.
+// KG_INVALID_SESSION_ID, KG_MAX_SESSIONS, KG_KERNEL_START_TIMEOUT, KG_PROVISIONER_UNAVAILABLE,
+// KG_INVALID (too many kernels, or a bad `home`).
 struct session_open;
 typedef void (*session_open_fn)(struct session *session, struct kernel *kernel,
                                 const struct kg_error *err, void *arg);

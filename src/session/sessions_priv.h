@@ -3,9 +3,12 @@
 //
 //     sessions.c            the registry, limits, opening; file_links.c and session_tokens.c use it
 //     session_start.c       new and adopted sessions, the sandbox's events, expiry
+//     session_step.c        what kernels' events lead to
+//     session_kernel_open.c    further kernels
+//     session_kernel_calls.c    calls about one kernel: restarts, removals
 //     session_record.c      what another gateway knows of a session, and changes of that
 //     session_token_list.c  the tokens that a session has
-//     session_kernels.c     kernels, and the step that follows their events
+//     session_kernels.c     kernels: their events, starting and finding them
 //     session_end.c         the end of one session and of all
 //     session_opens.c, session_commands.c, session_files.c, session_downloads.c,
 //     session_installs.c, session_watch.c    what clients wait for in a session
@@ -22,6 +25,7 @@
 #include "kernel.h"
 #include "sandbox.h"
 #include "session.h"
+#include "session_kernels.h"
 #include "sessions.h"
 
 struct session_token;
@@ -44,6 +48,34 @@ struct session_open {
     void *arg;
 };
 
+struct session_kernel {
+    struct kernel *kernel;
+    struct kg_error err;                 // why it could not be started
+    struct session_kernel_call *remover; // it is being removed, and not shown any more; or NULL
+    struct budget_hold place;            // of a further one
+};
+
+enum session_kernel_call_kind { KERNEL_CALL_OPEN, KERNEL_CALL_RESTART, KERNEL_CALL_REMOVE };
+
+struct session_kernel_call {
+    TAILQ_ENTRY(session_kernel_call) link;
+    struct session *session;
+    enum session_kernel_call_kind kind;
+    char name[KERNEL_MAX_NAME_LEN + 1];
+    // Of an open and a restart: until the kernel is ready, or has failed. Of a removal: until the
+    // kernel is not being started any more.
+    bool waits;
+    bool restarted; // the kernel has said so
+    int n_pending;  // what it waits for
+    struct kg_error err;
+    struct session_recording *recording;
+    struct session_file_op *look; // at the folder
+    struct sandbox_call *stop;
+    bool by_stop; // the agent knows no kernels.remove
+    session_kernel_fn fn;
+    void *arg;
+};
+
 // A restart of all kernels under way.
 struct session_restart {
     int n_pending;
@@ -60,6 +92,7 @@ struct session {
     char *owner;
     char id[SESSION_MAX_ID_LEN + 1];
     json_t *env;
+    char *home;       // session_home()
     json_t *metadata; // an object of strings
     json_t *face;     // session_face(); or NULL
     bool one_shot;
@@ -78,10 +111,13 @@ struct session {
     bool with_kernel;                  // it asks the pool for one that has a kernel
     int n_claims_lost;                 // to other gateways
     struct sandbox *sandbox;
-    struct kernel *kernels[SESSION_MAX_KERNELS];
-    struct kg_error kernel_errs[SESSION_MAX_KERNELS]; // why a kernel could not be started
+    struct session_kernel *kernels[SESSION_MAX_KERNELS];
     size_t n_kernels;
-    int n_file_ops; // under way
+    TAILQ_HEAD(, session_kernel_call) kernel_calls;
+    json_t
+        *recorded_kernels; // further ones in the record of an adopted session, until they are made
+    bool outlives_kernels; // one was removed: it does not end with the last one
+    int n_file_ops;        // under way
     TAILQ_HEAD(, session_open) opens;
     TAILQ_HEAD(, session_command) commands;
     TAILQ_HEAD(, session_downloads) downloads;
@@ -120,7 +156,8 @@ struct sessions {
     struct budget ports; // places: connections to ports
     TAILQ_HEAD(, session_port) ports_waiting;
     struct loop_timer *ports_step;
-    struct budget watches; // places: watches of folders
+    struct budget watches;         // places: watches of folders
+    struct budget further_kernels; // places
     bool pool_ended;
     loop_fn on_all_ended;
     void *on_all_ended_arg;
@@ -132,8 +169,10 @@ struct sessions {
 struct session_bucket *session_bucket_of(struct sessions *sessions, const char *id);
 void session_rename(struct session *session, const char *id);
 void session_set_state(struct session *session, enum session_state state);
-// NULL: there is none yet.
+// The default kernel of a kernelspec. NULL: there is none yet.
 struct kernel *session_find_kernel(const struct session *session, const struct kernelspec *spec);
+// The kernel of that name, also one that is being removed; NULL: there is none.
+struct session_kernel *session_kernel_named(const struct session *session, const char *name);
 // Whether anything runs or is queued that a shutdown should wait for: executions, commands,
 // downloads, installations.
 bool session_is_awaited(const struct session *session);
@@ -198,13 +237,63 @@ void session_fail(struct session *session, const struct kg_error *err);
 
 extern const struct kernel_events session_kernel_events;
 // There must be room; its events must be session_kernel_events.
-void session_add_kernel(struct session *session, struct kernel *kernel);
-// Finds or starts the kernel of that kernelspec; NULL: there are too many.
-struct kernel *session_kernel(struct session *session, const struct kernelspec *spec,
-                              struct kg_error *err);
+struct session_kernel *session_add_kernel(struct session *session, struct kernel *kernel);
+// Of this session: what a kernel of that kernelspec is started with. `name` NULL: the default one;
+// `cwd` NULL: the session's home.
+struct kernel_settings session_kernel_settings(const struct session *session,
+                                               const struct kernelspec *spec, const char *name,
+                                               const char *cwd);
+// Starts the default kernel of that kernelspec, if there is none yet and none is still being
+// removed. Fails where there are too many kernels.
+KG_MUST_CHECK int session_want_kernel(struct session *session, const struct kernelspec *spec,
+                                      struct kg_error *err);
 // Starts the kernels that pending opens want.
 void session_start_kernels(struct session *session);
-// A loop_fn of a struct session.
+// Takes a kernel out of the session and frees it. Its process is left alone.
+void session_drop_kernel(struct session *session, struct session_kernel *kernel,
+                         const char *reason);
+// The places for further kernels, of all sessions.
+void sessions_kernels_init(struct sessions *sessions);
+void sessions_kernels_fini(struct sessions *sessions);
+
+// ---- session_kernel_open.c ------------------------------------------------------------------
+
+// Fails unless `path` is an absolute path of a folder that a kernel may have; `field` names it.
+KG_MUST_CHECK int session_folder_check(const char *field, const char *path, struct kg_error *err);
+// A further kernel could not be started: removes it, and answers who waits for it.
+void session_kernel_opens_fail(struct session *session, struct session_kernel *kernel);
+
+// ---- session_kernel_calls.c -----------------------------------------------------------------
+
+// The caller says what it waits for: `n_pending`.
+struct session_kernel_call *session_kernel_call_new(struct session *session,
+                                                    enum session_kernel_call_kind kind,
+                                                    const char *name, session_kernel_fn fn,
+                                                    void *arg);
+void session_kernel_call_free(struct session_kernel_call *call);
+// One of the things that the call waits for is there, or has failed. With the last one the call is
+// answered, and gone; the session may have ended.
+void session_kernel_call_settle(struct session_kernel_call *call, const struct kg_error *err);
+// Records the session's kernels, for which the call waits.
+void session_kernel_call_record(struct session_kernel_call *call);
+// The first of that kind that still waits for the kernel of that name.
+struct session_kernel_call *session_kernel_call_waiting(const struct session *session,
+                                                        enum session_kernel_call_kind kind,
+                                                        const char *name);
+// The kernel is not shown any more, and ends in the step. `fn` may be NULL.
+struct session_kernel_call *session_kernel_begin_to_remove(struct session *session,
+                                                           struct session_kernel *kernel,
+                                                           session_kernel_fn fn, void *arg);
+// Answers calls whose kernel has started, and ends kernels that are to be removed.
+void session_kernel_calls_step(struct session *session);
+// Has a process killed that the session does not know.
+void session_kernel_forget(struct session *session, const char *name);
+void session_kernel_calls_end(struct session *session, const struct kg_error *err);
+
+// ---- session_step.c -------------------------------------------------------------------------
+
+// A loop_fn of a struct session: as a callback of the loop, since a kernel must not be freed from
+// inside its events.
 void session_step(void *arg);
 
 // ---- sessions.c -----------------------------------------------------------------------------
@@ -217,11 +306,14 @@ int64_t sessions_memory_of(const struct sessions *sessions, const char *owner);
 // What a record says; all borrowed from it.
 struct session_record {
     const char *id, *owner;
+    const char *home; // NULL: none
     json_t *env;
     json_t *metadata; // NULL: none
     json_t *tokens;   // the same: session_tokens_list()
     json_t *face;     // NULL: session_face() has none
     bool ports_are_public;
+    json_t *kernels; // the same: of each further kernel {"name", "kernel", "cwd"?}
+    bool outlives_kernels;
     int64_t created_wall_ms, idle_timeout_ms;
     int64_t ends_wall_ms; // 0: at no time
 };

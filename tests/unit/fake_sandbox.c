@@ -8,7 +8,7 @@
 #include <string.h>
 #include <sys/queue.h>
 
-enum { MAX_PROCESSES = 10 };
+enum { MAX_PROCESSES = 40 };
 
 struct process {
     struct sandbox *sandbox;
@@ -16,6 +16,7 @@ struct process {
     int pid;
     char *key;
     json_t *env;
+    char cwd[64];
     struct fake_kernel *kernel; // NULL: it has ended
 };
 
@@ -195,6 +196,8 @@ start_process(struct sandbox *sandbox, const json_t *body)
     snprintf(process->name, sizeof process->name, "%s",
              json_string_value(json_object_get(body, "name")));
     process->key = kg_strdup(json_string_value(json_object_get(body, "key")));
+    const char *cwd = json_string_value(json_object_get(body, "cwd"));
+    snprintf(process->cwd, sizeof process->cwd, "%s", cwd ? cwd : "");
     process->kernel = fake_kernel_new(fakes.loop, fakes.dir, process->pid, process->key,
                                       fake_script.mute, &kernel_events, process);
     return process;
@@ -212,8 +215,28 @@ fake_sandbox_run(struct sandbox *sandbox, const char *name)
 static json_t *
 describe_process(const struct process *process)
 {
-    return json_pack("{s:i, s:s, s:s, s:s*}", "pid", process->pid, "key", process->key, "state",
-                     process->kernel ? "running" : "exited", "log_tail", fake_script.log_tail);
+    return json_pack("{s:s, s:i, s:s, s:s, s:s*}", "name", process->name, "pid", process->pid,
+                     "key", process->key, "state", process->kernel ? "running" : "exited",
+                     "log_tail", fake_script.log_tail);
+}
+
+static json_t *
+list_processes(const struct sandbox *sandbox)
+{
+    json_t *list = json_array();
+    for (size_t i = 0; i < sandbox->n_processes; i++)
+        json_array_append_new(list, describe_process(&sandbox->processes[i]));
+    return json_pack("{s:o}", "kernels", list);
+}
+
+static json_t *
+stat_path(const char *path, struct kg_error *err)
+{
+    if (!strstr(path, "missing"))
+        return json_pack("{s:s, s:s, s:i, s:i}", "path", path, "type",
+                         strstr(path, "file") ? "file" : "dir", "size", 1, "mtime_ms", 1);
+    kg_error_set(err, KG_NOT_FOUND, 0, "there is nothing");
+    return NULL;
 }
 
 struct fake_kernel *
@@ -227,6 +250,12 @@ const json_t *
 fake_sandbox_env(const struct sandbox *sandbox, const char *name)
 {
     return find_process(sandbox, name, strlen(name))->env;
+}
+
+const char *
+fake_sandbox_cwd(const struct sandbox *sandbox, const char *name)
+{
+    return find_process(sandbox, name, strlen(name))->cwd;
 }
 
 int
@@ -314,7 +343,13 @@ answer(struct sandbox_call *call, struct kg_error *err)
         return json_pack("{s:i}", "pid", start_process(call->sandbox, call->params)->pid);
     }
     if (strcmp(call->what, "kernels.list") == 0)
-        return json_pack("{s:[]}", "kernels"); // those of an adopted sandbox: none
+        return list_processes(call->sandbox);
+    if (strcmp(call->what, "files.stat") == 0)
+        return stat_path(json_string_value(json_object_get(call->params, "path")), err);
+    if (strcmp(call->what, "kernels.remove") == 0 && fake_script.is_old) {
+        kg_error_set(err, KG_INVALID, 0, "unknown method");
+        return NULL;
+    }
     if (strcmp(call->what, "files.delete") == 0) {
         note("delete", json_string_value(json_object_get(call->params, "path")));
         return json_object();
@@ -331,7 +366,8 @@ answer(struct sandbox_call *call, struct kg_error *err)
                        : json_pack("{s:s*}", "log_tail", fake_script.log_tail);
     if (process && process->kernel && strcmp(call->what, "kernels.signal") == 0)
         fake_kernel_interrupt(process->kernel);
-    else if (process && strcmp(call->what, "kernels.stop") == 0)
+    else if (process &&
+             (strcmp(call->what, "kernels.stop") == 0 || strcmp(call->what, "kernels.remove") == 0))
         fake_kernel_free(KG_STEAL(process->kernel));
     return json_object();
 }
@@ -415,6 +451,7 @@ on_call(void *arg)
         return;
     }
     if ((fake_script.hold_stop && strcmp(call->what, "kernels.stop") == 0) ||
+        (fake_script.hold_stop && strcmp(call->what, "kernels.remove") == 0) ||
         (fake_script.hold_signal && strcmp(call->what, "kernels.signal") == 0) ||
         (fake_script.hold_answers && strcmp(call->what, "tenant.answer") == 0) ||
         (fake_script.hold_changes && strcmp(call->what, "changes") == 0))
@@ -472,7 +509,7 @@ sandbox_agent_call(struct sandbox *sandbox, const char *method, const json_t *pa
                    int64_t timeout_ms, sandbox_agent_fn fn, void *arg, struct kg_error *err)
 {
     assert(timeout_ms > 0);
-    static const char *const noted[] = {"start", "signal", "stop"};
+    static const char *const noted[] = {"start", "signal", "stop", "remove"};
     for (size_t i = 0; i < KG_ARRAY_LEN(noted); i++) {
         if (strncmp(method, "kernels.", 8) == 0 && strcmp(method + 8, noted[i]) == 0)
             note(noted[i], json_string_value(json_object_get(params, "name")));

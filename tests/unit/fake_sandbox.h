@@ -25,7 +25,8 @@ struct fake_script {
     bool refuse_calls; // no call to an agent can be started
     bool refuse_start; // agents refuse to start a process
     bool hold_signal;  // the agent answers a signal by fake_sandboxes_release() only
-    bool hold_stop;    // the same for a stop
+    bool hold_stop;    // the same for a stop and a removal
+    bool is_old;       // agents know no kernels.remove
     bool refuse_links;
     bool refuse_record;
     bool mute;         // kernels do not answer kernel_info_request
@@ -52,8 +53,8 @@ struct sandbox *fake_sandboxes_unready(void); // the first that is held
 void fake_sandboxes_release(void);
 
 // What sandboxes, agents and kernels were asked, a line each: "claim", "destroy", "start NAME",
-// "signal NAME", "stop NAME", "write PATH CONTENT", "delete PATH", "answer JSON" (to a request of
-// code), and what fake_kernel.h says.
+// "signal NAME", "stop NAME", "remove NAME", "write PATH CONTENT", "delete PATH", "answer JSON" (to
+// a request of code), and what fake_kernel.h says.
 const char *fake_journal(void);
 void fake_journal_clear(void);
 size_t fake_journal_count(const char *line);
@@ -62,6 +63,8 @@ void fake_sandbox_ready(struct sandbox *sandbox);
 void fake_sandbox_gone(struct sandbox *sandbox);
 // What the start of a kernel's process said: the "env" it was given. Borrowed.
 const json_t *fake_sandbox_env(const struct sandbox *sandbox, const char *name);
+// The working folder in which it was started. Borrowed.
+const char *fake_sandbox_cwd(const struct sandbox *sandbox, const char *name);
 // Starts a process as an earlier gateway has done, for one that adopts the sandbox.
 void fake_sandbox_run(struct sandbox *sandbox, const char *name);
 // NULL where no process runs.

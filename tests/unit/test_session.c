@@ -843,8 +843,8 @@ main(void)
     log_setup(LOG_LEVEL_ERROR, LOG_FORMAT_CONSOLE);
     jupyter_init();
     int failed = cmocka_run_group_tests_name("session: opening", tests, NULL, NULL);
-    failed += test_session_commands() + test_session_end() + test_session_pool() +
-              test_session_requests();
+    failed += test_session_commands() + test_session_end() + test_session_kernels() +
+              test_session_pool() + test_session_requests();
     jupyter_fini();
     return failed;
 }

@@ -12,16 +12,17 @@
 // Runs its tests and returns how many failed.
 int test_session_commands(void);
 int test_session_end(void);
+int test_session_kernels(void);
 int test_session_pool(void);
 int test_session_requests(void);
 
-enum { DEADLINE_MS = 40 * 1000, MAX_SESSIONS = 3, N_SPECS = 9 };
+enum { DEADLINE_MS = 40 * 1000, MAX_SESSIONS = 3, N_SPECS = 17 };
 
 struct fixture {
     struct loop *loop;
     int64_t give_up_ms; // by the machine's clock
     char dir[32];
-    struct kernelspecs *specs; // k0 to k8; k0 alone takes variables
+    struct kernelspecs *specs; // k0 to k16; k0 alone takes variables and a folder
     struct sandbox_context sandboxes;
     struct kernel_context kernels;
     struct sessions_settings settings;

@@ -33,7 +33,9 @@ write_specs(const char *dir)
                                               i == 0   ? "\"PATH\":\"/k0/bin:/bin\""
                                               : i == 1 ? "\"PATH\":\"/k1/bin::/bin\""
                                                        : "",
-                                              i == 0 ? "\"variables\":\"set {json}\"" : "");
+                                              i == 0 ? "\"variables\":\"set {json}\","
+                                                       "\"folder\":\"go {json}\""
+                                                     : "");
         assert_int_equal(dir_make(folder, 0700, NULL), 0);
         assert_int_equal(file_write_atomic(path, json, strlen(json), 0600, NULL), 0);
     }
@@ -73,6 +75,7 @@ setup(void **state, int64_t pool_size, int64_t n_bare, bool evict_idle)
         .idle_timeout_s = 1800,
         .sandbox_start_timeout_ms = DEADLINE_MS,
         .adopt_timeout_ms = DEADLINE_MS,
+        .max_further_kernels = 20,
     };
     f->sessions = sessions_new(f->loop, &f->settings);
     sessions_start(f->sessions);
