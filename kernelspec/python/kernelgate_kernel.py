@@ -15,6 +15,7 @@ import threading
 
 import kernelgate_debugger
 import kernelgate_pip
+import kernelgate_tables
 import zmq
 from IPython import get_ipython
 from jupyter_client.jsonutil import json_clean, json_default
@@ -84,6 +85,7 @@ def set_folder(text):
     os.chdir(folder)
     if "home" in place:
         os.environ["HOME"] = place["home"]
+        kernelgate_tables.show_tables(get_ipython())
     get_ipython().history_manager.dir_hist[:] = [folder]  # where `%cd -` can go back to
     _folder_is_set = True
 

@@ -61,21 +61,27 @@ key_in_subprotocol(const struct http_request *request)
     return strlen(key) == key_len && key_len > 0 ? KG_STEAL(key) : NULL;
 }
 
-char *
-http_request_credential(const struct http_request *request, bool *ret_is_login)
+static char *
+own_credential(const struct http_request *request, bool *ret_is_login)
 {
-    char *theirs = request->dialect ? request->dialect->credential(request) : NULL;
-    const char *credential = theirs ? NULL : credential_of(request);
-    if (request->dialect) {
-        *ret_is_login = false;
-        return theirs ? theirs : credential ? kg_strdup(credential) : NULL;
-    }
+    const char *credential = credential_of(request);
     bool others_count = !credential && !(request->flags & HTTP_TOKEN_KEY);
     bool may_be_offered = others_count && (request->flags & HTTP_KEY_IN_QUERY);
     char *offered = may_be_offered ? key_in_subprotocol(request) : NULL;
     char *login = others_count && !offered ? cookie_login(request) : NULL;
     *ret_is_login = login != NULL;
     return credential ? kg_strdup(credential) : offered ? offered : login;
+}
+
+char *
+http_request_credential(const struct http_request *request, bool *ret_is_login)
+{
+    if (!request->dialect)
+        return own_credential(request, ret_is_login);
+    char *theirs = request->dialect->credential(request);
+    const char *bearer = theirs ? NULL : credential_of(request);
+    *ret_is_login = false;
+    return theirs ? theirs : bearer ? kg_strdup(bearer) : NULL;
 }
 
 static struct http_quota

@@ -308,3 +308,53 @@ def test_an_idempotency_key(client):
     for each in first.json(), other:
         client.delete(f"/sandboxes/{each['sandboxID']}")
     assert ask("key-1").json()["sandboxID"] != first.json()["sandboxID"]  # that one has ended
+
+
+# ---- Code --------------------------------------------------------------------------------------
+
+
+def ask(client, sandbox, method, path, **options):
+    headers = {"E2b-Sandbox-Id": sandbox["sandboxID"], "E2b-Sandbox-Port": "49999"}
+    return client.request(method, path, headers=headers, **options)
+
+
+def test_contexts_with_the_traffic_token(bare, sandbox):
+    """The SDKs send no other one with these."""
+    bare.headers["E2B-Traffic-Access-Token"] = sandbox["trafficAccessToken"]
+    made = ask(bare, sandbox, "POST", "/contexts", json={})
+    assert made.status_code == 200 and made.json()["language"] == "script"
+    listed = ask(bare, sandbox, "GET", "/contexts").json()
+    assert {it["id"] for it in listed} == {"script", made.json()["id"]}
+    assert ask(bare, sandbox, "POST", f"/contexts/{made.json()['id']}/restart").text == "null"
+    assert ask(bare, sandbox, "DELETE", f"/contexts/{made.json()['id']}").text == "null"
+    for method, path in ("DELETE", ""), ("POST", "/restart"):
+        answer = ask(bare, sandbox, method, f"/contexts/{made.json()['id']}{path}")
+        assert answer.status_code == 404 and answer.text.endswith("not found")
+    for body in {"language": 5}, {"language": "klingon"}, {"cwd": 5}, {"cwd": "relative"}, []:
+        refused(ask(bare, sandbox, "POST", "/contexts", json=body), 400)
+    bare.headers["E2B-Traffic-Access-Token"] = "wrong"
+    refused(ask(bare, sandbox, "GET", "/contexts"), 401)
+
+
+def test_bad_code(client, sandbox):
+    for body in (
+        {},
+        {"code": 5},
+        {"code": "a", "env_vars": {"A": 5}},
+        {"code": "a", "context_id": 5},
+        {"code": "a", "context_id": "script", "language": "script"},
+        {"code": "a", "language": "klingon"},
+        {"code": "a\0b"},
+    ):
+        refused(run(client, sandbox, headers={}, **{"code": None, **body}), 400)
+    answer = run(client, sandbox, "print hi", {}, context_id="none")
+    assert (answer.status_code, answer.text) == (404, "Context none not found")
+    assert answer.headers["content-type"].startswith("text/plain")
+    assert '"hi' in run(client, sandbox, "print hi", {}, context_id="script").text
+
+
+def test_what_was_lost_is_said(start_gateway):
+    gateway = start_gateway("--max-output-bytes", "65536")
+    made = create(gateway.client)
+    text = run(gateway.client, made, f"print {'x' * 200_000}", {}).text
+    assert "bytes of output were lost" in text and text.endswith('{"type":"end_of_execution"}\n')

@@ -2,6 +2,7 @@
 """E2B's own SDK for Python, unchanged: sandboxes, run_code, and what both share with files and commands."""
 
 import base64
+import concurrent.futures
 import datetime
 import threading
 
@@ -77,6 +78,56 @@ def test_pictures_and_other_types(sandbox):
         assert getattr(result, name)
     (result,) = sandbox.run_code("display({'x/y': 1, 'text/plain': 'z'}, raw=True)").results
     assert result.extra == {"x/y": 1} and result.text == "z"
+
+
+def test_a_table_has_its_data(sandbox):
+    code = """import pandas, datetime
+pandas.DataFrame({"n": [1, None], "at": [pandas.Timestamp("2026-01-02"), pandas.NaT], 3: ["a", b"b"]})"""
+    (result,) = sandbox.run_code(code).results
+    assert result.data == {"n": [1.0, None], "at": ["2026-01-02T00:00:00", None], "3": ["a", "b'b'"]}
+    assert "<table" in result.html and result.text
+    assert "data" not in sandbox.run_code("pandas.DataFrame({'x': range(200_000)})").results[0].formats()
+
+
+def test_the_home_is_the_working_folder(sandbox):
+    code = "import os, pathlib; os.getcwd(), str(pathlib.Path.home()), os.path.expanduser('~')"
+    assert sandbox.run_code(code).text == str(("/home/user",) * 3)
+    assert "".join(sandbox.run_code("!cd ~; pwd").logs.stdout).split() == ["/home/user"]
+    sandbox.run_code("open('of-code.txt', 'w').write('x')")
+    assert sandbox.run_code("open('/mnt/data/of-code.txt').read()").text == "x"
+    code = "[Deno.cwd(), Deno.env.get('HOME')].join()"
+    assert sandbox.run_code(code, language="javascript").text == "/home/user,/home/user"
+
+
+def test_contexts(sandbox):
+    first = sandbox.create_code_context(language="python", cwd="/tmp")
+    second = sandbox.create_code_context()
+    assert (first.cwd, first.language, second.cwd) == ("/tmp", "python", "/home/user")
+    assert sandbox.run_code("import os; x = os.getcwd(); x", context=first).text == "/tmp"
+    assert sandbox.run_code("x", context=second).error.name == "NameError"
+    listed = {it.id for it in sandbox.list_code_contexts()}
+    assert {first.id, second.id, "python"} <= listed
+    sandbox.restart_code_context(first)
+    assert sandbox.run_code("x", context=first).error.name == "NameError"
+    assert sandbox.run_code("import os; os.getcwd()", context=first).text == "/tmp"
+    sandbox.remove_code_context(first)
+    with pytest.raises(e2b.SandboxException, match="not found"):
+        sandbox.run_code("1", context=first)
+    assert first.id not in {it.id for it in sandbox.list_code_contexts()}
+    with pytest.raises(e2b.SandboxException):
+        sandbox.create_code_context(cwd="/nowhere/at/all")
+    sandbox.remove_code_context(second)
+
+
+def test_contexts_run_side_by_side(sandbox):
+    """One waits for what the other one does."""
+    other = sandbox.create_code_context()
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        wait = "import pathlib, time\nwhile not pathlib.Path('go').exists(): time.sleep(0.01)\n'gone'"
+        waiting = pool.submit(sandbox.run_code, wait)
+        sandbox.run_code("open('go', 'w')", context=other)
+        assert waiting.result().text == "gone"
+    sandbox.remove_code_context(other)
 
 
 def test_languages(sandbox):

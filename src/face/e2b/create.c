@@ -168,6 +168,7 @@ create(struct http_request *request, const struct e2b *e2b, int64_t timeout_s)
         .owner = http_request_owner(request),
         .kernelspec = face->default_spec,
         .env = body.env,
+        .home = E2B_HOME,
         .idle_timeout_s = body.timeout_s,
         .max_lifetime_s = body.timeout_s,
         .metadata = body.metadata,

@@ -101,6 +101,10 @@ static const struct http_route sandbox_routes[] = {
     ROUTE(GET, "/health", handle_health, HTTP_PUBLIC, anyones)
     ROUTE(POST, "/execute", handle_e2b_execute,
             HTTP_STARTS_WORK | HTTP_JSON_BODY | HTTP_SCOPE_RUN, in_header)
+    ROUTE(GET, "/contexts", handle_context_list, HTTP_SCOPE_PORTS, in_header)
+    ROUTE(POST, "/contexts", handle_context_create, HTTP_STARTS_WORK | HTTP_SCOPE_PORTS, in_header)
+    ROUTE(POST, "/contexts/{context}/restart", handle_context_restart, HTTP_SCOPE_PORTS, in_header)
+    ROUTE(DELETE, "/contexts/{context}", handle_context_delete, HTTP_SCOPE_PORTS, in_header)
 };
 // clang-format on
 

@@ -74,15 +74,11 @@ enum { E2B_TIMEOUT_S = 300, E2B_OLD_TIMEOUT_S = 15 };
 
 // ---- contexts.c -----------------------------------------------------------------------------
 
-// Finds or starts the context that a body's `context_id` or `language` names, in the sandbox that
-// the request names. As session_open_start() otherwise.
-struct context_open;
-KG_MUST_CHECK struct context_open *context_open_start(struct http_request *request,
-                                                      const struct e2b *e2b, const json_t *body,
-                                                      session_open_fn fn, void *arg,
-                                                      struct kg_error *err);
-// NULL is fine.
-void context_open_cancel(struct context_open *opening);
+// Which kernel a body's `context_id` or `language` means: one that takes code (borrowed), or the
+// default one of `ret_spec`, to be opened. KG_NOT_FOUND, KG_INVALID, KG_UNKNOWN_KERNEL.
+KG_MUST_CHECK int context_find(const struct e2b *e2b, const struct session *session,
+                               const json_t *body, struct kernel **ret_kernel,
+                               const struct kernelspec **ret_spec, struct kg_error *err);
 void context_reply_error(struct http_request *request, const struct kg_error *err);
 
 // ---- execute_lines.c ------------------------------------------------------------------------

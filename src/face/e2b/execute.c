@@ -20,7 +20,7 @@ struct running {
     const struct e2b *e2b;
     json_t *body;
     char *env; // JSON text; or NULL
-    struct context_open *opening;
+    struct session_open *opening;
     struct execution *execution; // the subscription's
     struct subscription *subscription;
     struct http_pace *ticks;   // keepalives, and clients that do not read after the end
@@ -31,7 +31,8 @@ static void
 running_free(void *arg)
 {
     struct running *running = arg;
-    context_open_cancel(running->opening);
+    if (running->opening)
+        session_open_cancel(running->opening);
     if (running->subscription)
         subscription_abandon(running->subscription);
     http_pace_free(running->ticks);
@@ -201,6 +202,26 @@ check_body(const struct e2b *e2b, const json_t *body, struct kg_error *err)
     return env && !json_is_null(env) ? session_env_check(env, err) : 0;
 }
 
+// Runs the code in the context that it names, which may have to be started first.
+static int
+start(struct running *running, struct kg_error *err)
+{
+    const struct e2b *e2b = running->e2b;
+    struct kernel *kernel;
+    const struct kernelspec *spec;
+    struct session *session = e2b_sandbox(running->request, e2b, err);
+    if (!session || context_find(e2b, session, running->body, &kernel, &spec, err) < 0)
+        return -1;
+    const struct session_request wanted = {
+        .owner = session_owner(session), .session_id = session_id(session), .kernelspec = spec};
+    if (kernel)
+        on_context(session, kernel, NULL, running);
+    else if (!(running->opening = session_open_start(e2b->settings.face->sessions, &wanted,
+                                                     on_context, running, err)))
+        return -1;
+    return 0;
+}
+
 void
 handle_e2b_execute(struct http_request *request, void *arg)
 {
@@ -218,7 +239,6 @@ handle_e2b_execute(struct http_request *request, void *arg)
     const json_t *env = json_object_get(running->body, "env_vars");
     if (json_object_size(env) > 0)
         running->env = json_dumps(env, JSON_COMPACT | JSON_ENSURE_ASCII);
-    running->opening = context_open_start(request, e2b, running->body, on_context, running, &err);
-    if (!running->opening)
+    if (start(running, &err) < 0)
         context_reply_error(request, &err);
 }
