@@ -213,6 +213,7 @@ command_log_join(struct command_log *log, struct request *request, json_t *head,
     request_on_gone(request, on_reader_gone, reader);
     request_on_room(request, on_reader_room, reader);
     json_object_set_new(head, "dropped_bytes", json_integer((json_int_t)reader->at));
+    json_object_set_new(head, "kept_bytes", json_integer((json_int_t)(log->kept.end - reader->at)));
     request_begin(request, head);
     if (log->end)
         reader_answer(reader);

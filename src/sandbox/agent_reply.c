@@ -215,19 +215,22 @@ agent_command_start_parse(const json_t *head, struct sandbox_command_start *ret,
                           struct kg_error *err)
 {
     const char *id = "";
-    json_int_t pid = 0, dropped = 0;
+    json_int_t pid = 0, dropped = 0, kept = -1;
     int terminal = 0, running = 1;
 
-    if (json_unpack((json_t *)(uintptr_t)head, "{s?s, s?I, s?b, s?b, s?I}", "id", &id, "pid", &pid,
-                    "terminal", &terminal, "running", &running, "dropped_bytes", &dropped) != 0)
+    if (json_unpack((json_t *)(uintptr_t)head, "{s?s, s?I, s?b, s?b, s?I, s?I}", "id", &id, "pid",
+                    &pid, "terminal", &terminal, "running", &running, "dropped_bytes", &dropped,
+                    "kept_bytes", &kept) != 0)
         return kg_error_set(err, KG_INTERNAL, 0, "the start of a command is malformed");
-    if ((*id && !sandbox_command_id_valid(id)) || pid < 0 || pid > INT_MAX || dropped < 0)
+    if ((*id && !sandbox_command_id_valid(id)) || pid < 0 || pid > INT_MAX || dropped < 0 ||
+        kept < -1)
         return kg_error_set(err, KG_INTERNAL, 0, "the start of a command has values out of range");
     *ret = (struct sandbox_command_start){.id = id,
                                           .pid = (int)pid,
                                           .terminal = terminal != 0,
                                           .running = running != 0,
-                                          .dropped_bytes = dropped};
+                                          .dropped_bytes = dropped,
+                                          .kept_bytes = kept};
     return 0;
 }
 

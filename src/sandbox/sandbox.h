@@ -252,6 +252,7 @@ struct sandbox_command_start {
     bool terminal;
     bool running;
     int64_t dropped_bytes; // of its output before what follows
+    int64_t kept_bytes;    // of what follows, it had written so many before; -1: not known
 };
 
 // How a command ended: it exited, or a signal ended it (`exit_code` is then 128 plus the signal, as

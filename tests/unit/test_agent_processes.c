@@ -195,6 +195,7 @@ test_process_replay(void **state)
     stream_finish(&stream);
     assert_int_equal(stream.out.len, KEPT);
     assert_int_equal(number_of(stream.head, "dropped_bytes"), 200001 - KEPT);
+    assert_int_equal(number_of(stream.head, "kept_bytes"), KEPT);
     assert_int_equal(number_of(stream.end, "dropped_bytes"), 0);
     assert_int_equal(stream.dropped, 0);
     assert_memory_equal(stream.out.data, "\xc3\xa4\xc3\xa4", 4);
