@@ -348,6 +348,10 @@ struct http_server *http_request_server(const struct http_request *request);
 const char *http_request_param(const struct http_request *request, const char *name);
 // The first value of that name in the query, decoded; NULL: none.
 const char *http_request_query(const struct http_request *request, const char *name);
+// The value of that name after `previous`, which is the one that this or http_request_query() has
+// returned; NULL: there are no more.
+const char *http_request_query_next(const struct http_request *request, const char *name,
+                                    const char *previous);
 const char *http_request_header(const struct http_request *request, const char *name);
 // Whether the client accepts gzip (RFC 9110, section 12.5.3).
 bool http_request_accepts_gzip(const struct http_request *request);

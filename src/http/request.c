@@ -240,11 +240,12 @@ http_request_param(const struct http_request *request, const char *name)
     abort(); // the pattern does not name it
 }
 
-const char *
-http_request_query(const struct http_request *request, const char *name)
+// The first value of that name from `at` on, where a name begins.
+static const char *
+find_query(const struct http_request *request, const char *name, const char *at)
 {
     const char *end = request->query + request->query_len;
-    for (const char *at = request->query; at < end;) {
+    while (at < end) {
         const char *value = at + strlen(at) + 1;
         if (strcmp(at, name) == 0)
             return value;
@@ -267,6 +268,18 @@ http_request_set_header(struct http_request *request, const char *name, const ch
         assert(++free_one < HTTP_SET_HEADERS_MAX);
     request->set_headers[free_one] = kg_strdup(value);
     head_add(head, name, request->set_headers[free_one]);
+}
+
+const char *
+http_request_query(const struct http_request *request, const char *name)
+{
+    return find_query(request, name, request->query);
+}
+
+const char *
+http_request_query_next(const struct http_request *request, const char *name, const char *previous)
+{
+    return find_query(request, name, previous + strlen(previous) + 1);
 }
 
 const char *
