@@ -22,6 +22,7 @@
 #include "loop_lag.h"
 #include "mcp.h"
 #include "notebook.h"
+#include "opensandbox.h"
 #include "password.h"
 #include "ports.h"
 #include "provisioner_replicas.h"
@@ -62,6 +63,7 @@ struct gateway {
     struct console *console; // NULL: it is off
     struct mcp_face *mcp;
     struct notebook *notebook; // NULL: that face is off
+    struct opensandbox *opensandbox;
     struct replicas *replicas; // NULL: this is the only gateway of its installation
     struct loop_signal *terminate;
     struct loop_signal *interrupt;
@@ -253,6 +255,23 @@ admit(const char *owner, void *arg, struct kg_error *err)
     return http_server_admit(gateway->server, owner, err);
 }
 
+static void
+serve_opensandbox(struct gateway *gateway)
+{
+    const struct core *core = &gateway->core;
+    const struct opensandbox_settings settings = {
+        .loop = core->loop,
+        .face = &core->face,
+        .tokens = gateway->tokens,
+        .port_header = E2B_TRAFFIC_HEADER,
+        .network = strcmp(core->config->network, "egress") == 0,
+        .memory_mb = core->config->memory_mb,
+        .cpus = core->config->cpus,
+    };
+    gateway->opensandbox = opensandbox_new(&settings);
+    opensandbox_serve_http(gateway->opensandbox, gateway->server);
+}
+
 static int
 serve_faces(struct gateway *gateway, struct kg_error *err)
 {
@@ -293,6 +312,7 @@ serve_faces(struct gateway *gateway, struct kg_error *err)
     gateway->mcp = mcp_face_new(core, config->upload_root);
     mcp_set_admit(mcp_face_mcp(gateway->mcp), admit, gateway);
     mcp_face_serve_http(gateway->mcp, gateway->server);
+    serve_opensandbox(gateway);
     if (!config->jupyter_api)
         return 0;
     const struct notebook_settings notebook = {
@@ -529,6 +549,7 @@ gateway_fini(struct gateway *gateway)
     replicas_free(gateway->replicas);
     mcp_face_free(gateway->mcp);
     notebook_free(gateway->notebook);
+    opensandbox_free(gateway->opensandbox);
     passwords_free(gateway->passwords);
     login_limits_free(gateway->login_limits);
     budget_set_registered(NULL, NULL);
