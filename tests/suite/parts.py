@@ -121,6 +121,7 @@ E2E = (
     "tests/e2e",
     "tests/mcp",
     "tests/jupyter",
+    "tests/opensandbox",
     "tests/kernelspec",
     "deploy",
     "docs",
