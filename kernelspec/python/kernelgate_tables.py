@@ -38,5 +38,6 @@ def _columns(frame):
 def show_tables(shell):
     formatters = shell.display_formatter.formatters
     formatter = TableFormatter(parent=shell.display_formatter)
-    formatter.for_type_by_name("pandas.core.frame", "DataFrame", _columns)
+    for module in "pandas", "pandas.core.frame":  # of pandas 3, and of earlier ones
+        formatter.for_type_by_name(module, "DataFrame", _columns)
     formatters["e2b/data"] = formatter

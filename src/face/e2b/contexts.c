@@ -19,7 +19,10 @@ spec_of(const struct e2b *e2b, const char *language, struct kg_error *err)
     for (size_t i = 0; i < KG_ARRAY_LEN(names); i++)
         if (strcmp(names[i], language) == 0)
             language = "javascript";
-    return kernelspecs_find(face->specs, language, err);
+    const struct kernelspec *spec = kernelspecs_find(face->specs, language, err);
+    if (!spec)
+        err->code = KG_INVALID;
+    return spec;
 }
 
 static int
@@ -123,8 +126,10 @@ on_changed(struct kernel *kernel, const struct kg_error *called_err, void *arg)
     const struct session *session = called_err ? NULL : e2b_sandbox(request, call->e2b, &err);
     if (!session)
         context_reply_error(request, called_err ? called_err : &err);
+    else if (call->shows)
+        http_reply_json(request, 200, context_model(session, kernel));
     else
-        http_reply_json(request, 200, call->shows ? context_model(session, kernel) : json_null());
+        http_reply(request, 200, "application/json", "null", 4);
 }
 
 static struct context_call *
@@ -146,7 +151,9 @@ handle_context_create(struct http_request *request, void *arg)
     const char *language;
     struct session *session = e2b_sandbox(request, e2b, &err);
     json_auto_t *body = session ? http_request_json(request, &err) : NULL;
-    if (!body || take_string(body, "language", &language, &err) < 0 ||
+    if (body && !json_is_object(body))
+        kg_error_set(&err, KG_INVALID, 0, "the body must be an object");
+    if (!json_is_object(body) || take_string(body, "language", &language, &err) < 0 ||
         take_string(body, "cwd", &wanted.cwd, &err) < 0 ||
         !(wanted.spec = spec_of(e2b, language, &err))) {
         http_reply_error(request, &err);
