@@ -15,7 +15,7 @@ from component import cell
 from contract import OPERATIONS, send_example
 from kernelgate import Gateway, problem, wait_for
 from terminal_wire import terminal
-from workers import stopped_workers
+from workers import held_workers
 
 SCOPES = "read", "run", "files:read", "files", "terminal", "ports"
 # By the scopes that allow them; what is not here refuses tokens.
@@ -302,12 +302,13 @@ def test_a_session_that_ends_while_a_body_is_read(keyed, clients):
     old = clients(keyed, make(keyed, "again", "run", "files")["token"])
     assert execute(old, "again", f"print {'x' * 100_000}").is_success  # so there are workers
     with concurrent.futures.ThreadPoolExecutor(4) as pool:
-        with stopped_workers(keyed):
+        with held_workers(keyed) as wait_for_workers:
             answers = [
                 pool.submit(old.post, path, content=body, headers={"Content-Type": kind})
                 for path, kind, body in requests
             ]
             all_bytes = sum(len(body) for _, _, body in requests)
+            wait_for_workers()
             wait_for(lambda: keyed.budget_held("http_body_bytes") >= all_bytes)
             keyed.delete_session("again")
             made = pool.submit(keyed.create_session, session_id="again")
