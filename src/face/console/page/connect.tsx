@@ -108,6 +108,12 @@ with Sandbox.create(**gateway) as sandbox:
             `export E2B_API_KEY='${key || "any"}'`,
     },
     {
+        name: "LiteLLM and OpenSandbox: environment",
+        text: (key) =>
+            `export OPEN_SANDBOX_API_BASE='${address}/v1'` +
+            (key && `\nexport OPEN_SANDBOX_API_KEY='${key}'`),
+    },
+    {
         name: "JupyterLab",
         text: (key) =>
             `${key && `JUPYTER_GATEWAY_AUTH_TOKEN='${key}' `}jupyter lab --gateway-url ${address}`,
