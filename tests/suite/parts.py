@@ -121,6 +121,7 @@ E2E = (
     "tests/e2e",
     "tests/mcp",
     "tests/jupyter",
+    "tests/e2b",
     "tests/opensandbox",
     "tests/kernelspec",
     "deploy",
@@ -135,6 +136,7 @@ COMPONENT = (
 DOCKER = (*E2E, "Dockerfile", "docker-compose.yml", ".dockerignore")
 BASE = "script/setup; make_test_environment; build dev"
 NODE = "make_node_environment; make_jupyter_environment"
+E2B = "make_e2b_environment"
 CHROMIUM = "install_packages chromium vim-tiny procps; make_browser_environment; make_port_apps"
 CLUSTER = tests(
     "e2e",
@@ -160,7 +162,7 @@ PARTS = (
     ),
     Part(
         "e2e", "end to end: real kernels in real containers, by runc",
-        Pytest(("tests/e2e", "-m", "not seldom")), f"{BASE}; {NODE}; install_packages vim-tiny procps", E2E,
+        Pytest(("tests/e2e", "-m", "not seldom")), f"{BASE}; {NODE}; {E2B}; install_packages vim-tiny procps", E2E,
         ("vim-tiny", "procps"),
         by_default=True, wide=True, at_a_time=WORKERS + 1,
     ),
@@ -184,7 +186,7 @@ PARTS = (
     ),
     Part(
         "e2e-seldom", "the same: the door over TCP, and random kills",
-        Pytest(("tests/e2e", "-m", "seldom")), f"{BASE}; {NODE}", E2E, wide=True,
+        Pytest(("tests/e2e", "-m", "seldom")), f"{BASE}; {NODE}; {E2B}", E2E, wide=True,
     ),
     Part(
         "runsc", "core and isolation with runsc (gVisor), where the distribution has it",
