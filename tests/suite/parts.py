@@ -186,7 +186,7 @@ PARTS = (
     ),
     Part(
         "e2e-seldom", "the same: the door over TCP, and random kills",
-        Pytest(("tests/e2e", "-m", "seldom")), f"{BASE}; {NODE}; {E2B}", E2E, wide=True,
+        Pytest(("tests/e2e", "-m", "seldom")), f"{BASE}; {NODE}; {E2B}; make_e2b_frameworks", E2E, wide=True,
     ),
     Part(
         "runsc", "core and isolation with runsc (gVisor), where the distribution has it",
