@@ -611,7 +611,12 @@ def test_the_snippets_work(gateway, tab):
     page = console.page
     page.get_by_role("banner").get_by_role("link", name="Connect").click()
     assert gateway.key not in page.inner_text("main")
-    for name, program in (("curl", ["bash"]), ("Python", [shutil.which("python3"), "-"])):
+    with_clients = PROJECT / "build/venv/bin/python"
+    for name, program in (
+        ("curl", ["bash"]),
+        ("Python", [shutil.which("python3"), "-"]),
+        ("E2B: Python, with pip install e2b-code-interpreter", [with_clients, "-"]),
+    ):
         page.get_by_role("button", name=f"Copy {name}").click()
         expect(page.get_by_text("Copied").first).to_be_visible()
         text = page.evaluate("navigator.clipboard.readText()")
