@@ -258,7 +258,6 @@ def test_what_is_not_served_says_so(owner, sandbox):
     for path in "pause", "resume", "snapshots":
         assert refused(owner.post(f"{url}/{path}"), 409, "NOT_SUPPORTED")
     refused(sandbox.client.post("/session", json={}), 400, "NOT_SUPPORTED")
-    refused(sandbox.client.delete("/code/contexts/script"), 400, "NOT_SUPPORTED")
     policy = Execd(owner, sandbox.id, 18080)
     for method in "GET", "POST", "PATCH", "DELETE":
         assert "network" in refused(policy.client.request(method, "/policy"), 400, "NOT_SUPPORTED")
@@ -357,11 +356,24 @@ def test_a_client_that_leaves_interrupts_its_code(keyed, sandbox):
 
 def test_contexts(sandbox):
     made = sandbox.client.post("/code/context", json={"language": "script"}).json()
-    assert made == {"id": "script", "language": "script"}
+    default = {"id": "script", "language": "script"}
+    assert made["language"] == "script" and made["id"] != "script"
+    sandbox.code("set y 5")
     sandbox.code("set y 6", id=made["id"])
-    assert of(sandbox.code("get y"), "stdout")[0]["text"] == "6\n"
-    assert sandbox.client.get("/code/contexts", params={"language": "script"}).json() == [made]
-    assert sandbox.client.get("/code/contexts/script").json() == made
+    assert of(sandbox.code("get y"), "stdout")[0]["text"] == "5\n"
+    assert of(sandbox.code("get y", id=made["id"]), "stdout")[0]["text"] == "6\n"
+    listed = sandbox.client.get("/code/contexts", params={"language": "script"}).json()
+    assert listed == [default, made]
+    assert sandbox.client.get(f"/code/contexts/{made['id']}").json() == made
+    answer = sandbox.client.delete(f"/code/contexts/{made['id']}")
+    assert answer.status_code == 200 and answer.content == b""
+    refused(sandbox.client.delete(f"/code/contexts/{made['id']}"), 404, "NOT_FOUND")
+    for language, left in {"script-message": [default], "script": []}.items():
+        sandbox.client.post("/code/context", json={"language": "script-message"})
+        answer = sandbox.client.delete("/code/contexts", params={"language": language})
+        assert answer.status_code == 200, answer.text
+        assert sandbox.client.get("/code/contexts", params={"language": "script"}).json() == left
+    assert of(sandbox.code("get y"), "stdout") == []  # the default one is made anew
     for answer in (
         sandbox.client.get("/code/contexts/none"),
         sandbox.client.post("/code", json={"code": "print 1", "context": {"id": "none"}}),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// POST /v2/sandboxes and /sandboxes: makes a session. With an Idempotency-Key a client that does not
-// know whether it was heard can ask again: the sandbox that has that key is the answer.
+// POST /v2/sandboxes and /sandboxes: makes a session. With an Idempotency-Key a client that does
+// not know whether it was heard can ask again: the sandbox that has that key is the answer.
 
 #include <sodium.h>
 #include <string.h>
@@ -84,9 +84,9 @@ look_elsewhere(const struct http_request *request, struct earlier *earlier)
 static void
 reply_conflict(struct http_request *request, const char *code, const char *message)
 {
-    http_reply_json(request, 409,
-                    json_pack("{s:i, s:s, s:s}", "code", 409, "message", message, "error_code",
-                              code));
+    http_reply_json(
+        request, 409,
+        json_pack("{s:i, s:s, s:s}", "code", 409, "message", message, "error_code", code));
 }
 
 // Whether it has answered: this was asked before.
@@ -107,8 +107,7 @@ reply_as_before(struct http_request *request, const struct e2b *e2b, const char 
         reply_conflict(request, "idempotency_in_progress",
                        "the sandbox of this Idempotency-Key is still being made; ask again");
     else
-        http_reply_json(request, 201,
-                        sandbox_model(e2b, request, earlier.id, earlier.template_id));
+        http_reply_json(request, 201, sandbox_model(e2b, request, earlier.id, earlier.template_id));
     return true;
 }
 

@@ -89,10 +89,9 @@ describe_sandbox_error(struct http_request *request, const struct kg_error *err,
                     *status);
 }
 
-const struct http_dialect e2b_dialect = {.credential = api_key,
-                                        .describe_error = describe_error};
+const struct http_dialect e2b_dialect = {.credential = api_key, .describe_error = describe_error};
 const struct http_dialect e2b_sandbox_dialect = {.credential = sandbox_credential,
-                                                .describe_error = describe_sandbox_error};
+                                                 .describe_error = describe_sandbox_error};
 
 // ---- The sandbox ----------------------------------------------------------------------------
 

@@ -119,9 +119,8 @@ gather(struct session *session, void *arg)
 {
     const struct gathering *gathering = arg;
     if (sandbox_face_member(session, SANDBOX_TEMPLATE) && session_sandbox(session))
-        json_array_append_new(
-            gathering->models,
-            sandbox_model_listed(gathering->e2b, session, gathering->for_gateways));
+        json_array_append_new(gathering->models, sandbox_model_listed(gathering->e2b, session,
+                                                                      gathering->for_gateways));
 }
 
 static const char *

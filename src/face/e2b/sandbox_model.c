@@ -10,23 +10,23 @@
 json_t *
 sandbox_face(const char *template_id, const char *key, const char *body)
 {
-    return json_pack("{s:{s:s, s:s*, s:s*}}", "e2b", SANDBOX_TEMPLATE, template_id, SANDBOX_KEY, key,
-                     SANDBOX_BODY, body);
+    return json_pack("{s:{s:s, s:s*, s:s*}}", "e2b", SANDBOX_TEMPLATE, template_id, SANDBOX_KEY,
+                     key, SANDBOX_BODY, body);
 }
 
 const char *
 sandbox_face_member(const struct session *session, const char *name)
 {
-    return json_string_value(
-        json_object_get(json_object_get(session_face(session), "e2b"), name));
+    return json_string_value(json_object_get(json_object_get(session_face(session), "e2b"), name));
 }
 
 // What all the answers have. A session of another face has no template, and is a `base`.
 static json_t *
 sandbox_begin(const char *id, const char *template_id)
 {
-    return json_pack("{s:s, s:s, s:s, s:s}", "sandboxID", id, "clientID", "kernelgate", "templateID",
-                     template_id ? template_id : "base", "envdVersion", E2B_ENVD_VERSION);
+    return json_pack("{s:s, s:s, s:s, s:s}", "sandboxID", id, "clientID", "kernelgate",
+                     "templateID", template_id ? template_id : "base", "envdVersion",
+                     E2B_ENVD_VERSION);
 }
 
 static void
@@ -80,9 +80,8 @@ sandbox_model_detail(const struct e2b *e2b, const struct http_request *request,
 {
     json_t *model = sandbox_model_listed(e2b, session, false);
     add_access(model, e2b, request, session_id(session));
-    json_object_update_new(model,
-                           json_pack("{s:b, s:{s:b, s:s}}", "allowInternetAccess",
-                                     e2b->settings.network, "lifecycle", "autoResume", 0,
-                                     "onTimeout", "kill"));
+    json_object_update_new(model, json_pack("{s:b, s:{s:b, s:s}}", "allowInternetAccess",
+                                            e2b->settings.network, "lifecycle", "autoResume", 0,
+                                            "onTimeout", "kill"));
     return model;
 }

@@ -39,7 +39,8 @@ extension_reply(const struct extension *extension, const struct session *session
 {
     struct http_request *request = extension->request;
     if (extension->shows)
-        http_reply_json(request, 200, sandbox_model(extension->e2b, request, session_id(session),
+        http_reply_json(request, 200,
+                        sandbox_model(extension->e2b, request, session_id(session),
                                       sandbox_face_member(session, SANDBOX_TEMPLATE)));
     else
         http_reply(request, 204, NULL, NULL, 0);

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "opensandbox_priv.h"
+#include "session_kernels.h"
 #include "sessions.h"
 
 // ---- Running --------------------------------------------------------------------------------
@@ -68,16 +69,21 @@ take_code(const struct opensandbox *self, const json_t *root, const char **ret,
 }
 
 static int
-start(struct pending *pending, const struct session *session, struct kg_error *err)
+start(struct pending *pending, struct session *session, struct kg_error *err)
 {
     const struct opensandbox *self = pending->self;
+    struct kernel *kernel;
+    const struct kernelspec *spec;
     pending->root = os_body_object(pending->request, err);
     if (!pending->root || take_code(self, pending->root, &pending->code, err) < 0)
         return -1;
-    const struct kernelspec *spec =
-        context_spec(self, json_object_get(pending->root, "context"), err);
-    if (!spec)
+    if (os_context_find(self, session, json_object_get(pending->root, "context"), &kernel, &spec,
+                        err) < 0)
         return -1;
+    if (kernel) {
+        on_kernel(session, kernel, NULL, pending);
+        return 0;
+    }
     const struct session_request session_request = {
         .owner = http_request_owner(pending->request),
         .session_id = session_id(session),
@@ -92,7 +98,7 @@ void
 handle_os_code(struct http_request *request, void *arg)
 {
     struct kg_error err = {0};
-    const struct session *session = find_sandbox(request, arg);
+    struct session *session = find_sandbox(request, arg);
     if (!session)
         return;
     struct pending *pending = KG_NEW(struct pending);
@@ -117,13 +123,9 @@ handle_os_code_interrupt(struct http_request *request, void *arg)
     struct execution *execution =
         id ? executions_find(self->settings.face->executions, id, http_request_owner(request), NULL)
            : NULL;
-    const struct kernelspec *spec =
-        id ? kernelspecs_find(self->settings.face->specs, id, NULL) : NULL;
     if (execution && strcmp(execution_session_id(execution), session_id(session)) == 0) {
         execution_interrupt(execution);
-    } else if (spec) {
-        session_interrupt(session);
-    } else {
+    } else if (!id || session_kernel_interrupt(session, id, NULL, NULL) < 0) {
         if (id)
             kg_error_set(&err, KG_NOT_FOUND, 0, "no execution or context %.60s in this sandbox",
                          id);

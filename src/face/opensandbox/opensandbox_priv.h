@@ -147,10 +147,12 @@ void command_lines_end(struct command_lines *lines, struct buf *events, const ch
 // The kernelspec of a language that a client names; KG_INVALID: it is not served.
 const struct kernelspec *language_spec(const struct opensandbox *self, const char *language,
                                        struct kg_error *err);
-// The kernelspec of the context that POST /code names: {"id"?, "language"?}; or NULL for the
-// default.
-KG_MUST_CHECK const struct kernelspec *context_spec(const struct opensandbox *self,
-                                                    const json_t *context, struct kg_error *err);
+// Which kernel a context of POST /code means ({"id"?, "language"?}, or NULL for the default): one
+// that takes code (borrowed), or the default one of `ret_spec`, to be opened. KG_NOT_FOUND,
+// KG_INVALID.
+KG_MUST_CHECK int os_context_find(const struct opensandbox *self, const struct session *session,
+                                  const json_t *context, struct kernel **ret_kernel,
+                                  const struct kernelspec **ret_spec, struct kg_error *err);
 
 // ---- file_path.c ----------------------------------------------------------------------------
 

@@ -45,7 +45,7 @@
           HTTP_STARTS_WORK | HTTP_JSON_BODY | HTTP_SCOPE_RUN, of_sandbox)                          \
     ROUTE(GET, "/v1/sandboxes/{id}/proxy/44772/code/contexts", handle_os_context_list,             \
           HTTP_SCOPE_READ, of_sandbox)                                                             \
-    ROUTE(DELETE, "/v1/sandboxes/{id}/proxy/44772/code/contexts", handle_os_context_delete,        \
+    ROUTE(DELETE, "/v1/sandboxes/{id}/proxy/44772/code/contexts", handle_os_contexts_delete,       \
           HTTP_SCOPE_RUN, of_sandbox)                                                              \
     ROUTE(GET, "/v1/sandboxes/{id}/proxy/44772/code/contexts/{context}", handle_os_context_show,   \
           HTTP_SCOPE_READ, of_sandbox)                                                             \
