@@ -244,6 +244,8 @@ moved_to(struct folder_watch *watch, uint32_t cookie, const char *path, bool is_
         watch_report_path(watch, "create", path, is_folder);
         if (is_folder)
             folder_enter(watch, path);
+        else // it comes with its content, and may have replaced another one
+            watch_report_path(watch, "write", path, false);
         return;
     }
     KG_AUTO_FREE char *from = KG_STEAL(watch->moved);

@@ -41,6 +41,13 @@ def test_what_code_does(gateway, session, files, run):
         assert watched.until("create", "last")[0][1] in ("d", "last")
 
 
+def test_a_file_that_replaces_another_one(gateway, session, files):
+    files.put("x", b"1")
+    with watch(gateway, session) as watched:
+        files.put("x", b"2")
+        assert [watched.event(), watched.event()] == [("create", "x"), ("write", "x")]
+
+
 def test_what_clients_do(gateway, session, files):
     with watch(gateway, session, recursive="1") as watched:
         files.put("a/b.txt", b"x")
