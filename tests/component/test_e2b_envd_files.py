@@ -261,6 +261,17 @@ def test_a_wrong_signature_counts_as_a_wrong_key(start_gateway, clients):
     assert "with a wrong key" in gateway.log()
 
 
+def test_a_wrong_signature_without_any_keys(start_gateway):
+    """Such a gateway serves everybody, but not those who bring a wrong one."""
+    gateway = start_gateway()
+    made = create_sandbox(gateway.client)
+    headers = {"E2b-Sandbox-Id": made["sandboxID"]}
+    assert gateway.client.get("/files", params={"path": "none"}, headers=headers).status_code == 404
+    wrong = signed(made, "none", "read", token="kgs_other")
+    for named in {}, headers:
+        assert gateway.client.get("/files", params=wrong, headers=named).status_code == 401
+
+
 # ---- Calls -------------------------------------------------------------------------------------
 
 

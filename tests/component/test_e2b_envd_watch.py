@@ -99,6 +99,15 @@ def test_a_watcher(envd):
     assert watcher.remove(404)["code"] == watcher.events(404)["code"] == "not_found"
 
 
+def test_a_file_that_a_client_writes(envd):
+    watcher = Watcher(envd, path="")
+    for content in b"new", b"replaced":
+        answer = envd.request("POST", "/files", {"Content-Type": "application/octet-stream"},
+                              params={"path": "put"}, content=content)  # fmt: skip
+        assert answer.status_code == 200, answer.text
+        assert watcher.until("WRITE", "put")[:2] == [("CREATE", "put"), ("WRITE", "put")]
+
+
 def test_recursion(envd):
     envd.files("MakeDir", {"path": "a/b"})
     flat, deep = Watcher(envd, path="a"), Watcher(envd, path="a", recursive=True)

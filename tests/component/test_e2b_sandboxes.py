@@ -5,7 +5,9 @@ import datetime
 import urllib.parse
 
 import component
+import httpx
 import pytest
+from component import HELD
 from kernelgate import Gateway, problem, wait_for
 
 KEY = "key-of-e2b"
@@ -126,6 +128,10 @@ def test_timeouts_are_changed(client, sandbox):
 
 def test_metrics(client, sandbox):
     (sample,) = client.get(f"/sandboxes/{sandbox['sandboxID']}/metrics").json()
+    url = f"/sandboxes/{sandbox['sandboxID']}/metrics"
+    now = sample["timestampUnix"]
+    for range_, n in ({"start": now - 9, "end": now + 600}, 1), ({"end": now - 9}, 0), ({"start": now + 600}, 0):
+        assert len(client.get(url, params=range_).json()) == n
     assert sample["memTotal"] > 0 and sample["cpuCount"] >= 1 and sample["timestampUnix"] > 0
 
 
@@ -156,6 +162,7 @@ def test_lists(client):
     assert listed(state="paused,running")[0] == made[::-1]
     assert listed(startedAfter="2100-01-01T00:00:00+01:00") == ([], None)
     assert listed(startedAfter="2020-01-01T00:00:00.123456Z")[0] == made[::-1]
+    assert listed(startedAfter=shown(client, {"sandboxID": made[2]})["startedAt"]) == ([made[2]], None)
     assert listed(template="other") == ([], None)
     for order in "asc", "desc":
         pages, token = [], ""
@@ -189,6 +196,7 @@ def test_what_is_not_there_is_refused_by_name(client, sandbox):
         ({"envVars": {"A": 1}}, "env"),
         ({"metadata": {"a": 1}}, "metadata"),
         ({"templateID": 5}, "templateID"),
+        ({"network": {"maskRequestHost": "x"}}, "maskRequestHost"),
     ):
         answer = client.post("/v2/sandboxes", json={"templateID": "base", **field})
         refused(answer, 404 if words == "desktop" else 400, words)
@@ -324,7 +332,8 @@ def test_contexts_with_the_traffic_token(bare, sandbox):
     made = ask(bare, sandbox, "POST", "/contexts", json={})
     assert made.status_code == 200 and made.json()["language"] == "script"
     listed = ask(bare, sandbox, "GET", "/contexts").json()
-    assert {it["id"] for it in listed} == {"script", made.json()["id"]}
+    # The default ones are there, also before they are used.
+    assert {it["id"] for it in listed} == {"script", "script-message", made.json()["id"]}
     assert ask(bare, sandbox, "POST", f"/contexts/{made.json()['id']}/restart").text == "null"
     assert ask(bare, sandbox, "DELETE", f"/contexts/{made.json()['id']}").text == "null"
     for method, path in ("DELETE", ""), ("POST", "/restart"):
@@ -351,6 +360,19 @@ def test_bad_code(client, sandbox):
     assert (answer.status_code, answer.text) == (404, "Context none not found")
     assert answer.headers["content-type"].startswith("text/plain")
     assert '"hi' in run(client, sandbox, "print hi", {}, context_id="script").text
+
+
+def test_an_answer_is_cut_when_its_sandbox_ends(client):
+    """Only then do the SDKs ask whether it is there."""
+    made = create(client)
+    headers = {"E2b-Sandbox-Id": made["sandboxID"]}
+    with client.stream("POST", "/execute", json={"code": HELD}, headers=headers) as answer:
+        lines = answer.iter_lines()
+        while "on" not in next(lines):
+            pass
+        assert client.delete(f"/sandboxes/{made['sandboxID']}").status_code == 204
+        with pytest.raises(httpx.RemoteProtocolError):
+            list(lines)
 
 
 def test_what_was_lost_is_said(start_gateway):

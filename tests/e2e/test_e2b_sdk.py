@@ -130,8 +130,17 @@ def test_contexts_run_side_by_side(sandbox):
     sandbox.remove_code_context(other)
 
 
+def test_a_sandbox_that_is_killed_while_code_runs(options):
+    made = Sandbox.create(timeout=600, **options)
+    code = "import time\nprint('on', flush=True)\ntime.sleep(600)"
+    with pytest.raises(e2b.TimeoutException):
+        made.run_code(code, on_stdout=lambda _: made.kill())
+
+
 def test_languages(sandbox):
     assert sandbox.run_code("[1, 2].map((x) => x * 2)", language="javascript").text == "[ 2, 4 ]"
+    code = "import { sep } from 'path'\nconst typed: string = sep; typed"
+    assert sandbox.run_code(code, language="ts").text == "/"
     with pytest.raises(e2b.SandboxException, match="klingon"):
         sandbox.run_code("1", language="klingon")
 

@@ -82,6 +82,19 @@ context_model(const struct session *session, const struct kernel *kernel)
                      kernel_spec(kernel)->name, "cwd", session_kernel_cwd(session, kernel));
 }
 
+// Those that start when they are first used.
+static void
+add_default_ones(json_t *contexts, const struct session *session, const struct kernelspecs *specs)
+{
+    const char *home = session_home(session);
+    for (size_t i = 0; i < kernelspecs_count(specs); i++) {
+        const char *name = kernelspecs_at(specs, i)->name;
+        if (!session_kernel_find(session, name, NULL))
+            json_array_append_new(contexts, json_pack("{s:s, s:s, s:s}", "id", name, "language",
+                                                      name, "cwd", home ? home : "/mnt/data"));
+    }
+}
+
 void
 handle_context_list(struct http_request *request, void *arg)
 {
@@ -95,6 +108,7 @@ handle_context_list(struct http_request *request, void *arg)
     json_t *contexts = json_array();
     for (size_t i = 0; (kernel = session_kernel_at(session, i)); i++)
         json_array_append_new(contexts, context_model(session, kernel));
+    add_default_ones(contexts, session, ((const struct e2b *)arg)->settings.face->specs);
     http_reply_json(request, 200, contexts);
 }
 

@@ -81,6 +81,9 @@ check_network(const struct e2b *e2b, const json_t *root, struct kg_error *err)
     static const char *const limits[] = {"allowOut", "denyOut", "rules", "egressProxy",
                                          "dnsServers"};
     const json_t *network = json_object_get(root, "network");
+    if (is_given(network, "maskRequestHost"))
+        return kg_error_set(err, KG_INVALID, 0,
+                            "network.maskRequestHost: programs get the Host that clients send");
     const char *limit = json_is_false(json_object_get(root, "allow_internet_access"))
                             ? "allow_internet_access"
                             : NULL;

@@ -73,6 +73,18 @@ send_long(struct running *running, const char *text, size_t len)
     http_pace_start(running->crowded);
 }
 
+// If the sandbox has ended, so does the answer, without its end: only then do the SDKs ask whether
+// the sandbox is there.
+static void
+finish(struct running *running)
+{
+    subscription_free(KG_STEAL(running->subscription));
+    if (e2b_sandbox(running->request, running->e2b, NULL))
+        http_stream_end(running->request);
+    else
+        http_stream_abort(running->request);
+}
+
 static void
 pump(void *arg)
 {
@@ -92,8 +104,7 @@ pump(void *arg)
         }
         http_pace_put_off(running->ticks);
         if (subscription_finished(running->subscription)) {
-            subscription_free(KG_STEAL(running->subscription));
-            http_stream_end(request);
+            finish(running);
             return;
         }
     }

@@ -137,7 +137,7 @@ passes(const struct filter *filter, const json_t *model)
     json_t *value;
     int64_t started_ms;
     if (clock_parse_rfc3339(text_of(model, "startedAt"), &started_ms) < 0 ||
-        (filter->after_ms && started_ms <= filter->after_ms) ||
+        (filter->after_ms && started_ms < filter->after_ms) ||
         (filter->template && strcmp(filter->template, text_of(model, "templateID")) != 0))
         return false;
     json_object_foreach(filter->metadata, name, value)

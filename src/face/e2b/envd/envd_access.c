@@ -94,6 +94,10 @@ check_basic_user(const struct http_request *request, struct kg_error *err)
 struct session *
 envd_sandbox(struct http_request *request, const struct envd *envd, struct kg_error *err)
 {
+    if (signature_is_wrong(request)) {
+        kg_error_set(err, KG_UNAUTHORIZED, 0, "the signature is wrong, or too old");
+        return NULL;
+    }
     struct session *session = e2b_sandbox(request, envd->e2b, err);
     return session && check_basic_user(request, err) == 0 ? session : NULL;
 }

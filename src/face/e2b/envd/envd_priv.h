@@ -56,6 +56,9 @@ KG_MUST_CHECK int envd_query_path(const struct http_request *request, struct env
 
 // Of a request with a signed URL: sets the headers that one with its sandbox's token has.
 void signature_prepare(struct http_request *request);
+// Whether it has found a signature that is not right. A gateway without keys serves everybody, but
+// not those who bring a wrong one.
+bool signature_is_wrong(const struct http_request *request);
 
 // ---- Files as clients see them (entries.c) ---------------------------------------------------
 

@@ -16,6 +16,7 @@
 
 #define TOKEN_HEADER "X-Access-Token"
 #define PREFIX "v1_"
+#define WRONG "invalid signature" // in place of a token
 
 enum { BASE64 = sodium_base64_VARIANT_ORIGINAL_NO_PADDING };
 
@@ -98,6 +99,13 @@ signature_prepare(struct http_request *request)
     const struct session *session = find_signer(request, &url);
     if (session)
         http_request_set_header(request, E2B_SANDBOX_HEADER, session_id(session));
-    http_request_set_header(request, TOKEN_HEADER, session ? url.token : "invalid signature");
+    http_request_set_header(request, TOKEN_HEADER, session ? url.token : WRONG);
     free(url.token);
+}
+
+bool
+signature_is_wrong(const struct http_request *request)
+{
+    const char *token = http_request_header(request, TOKEN_HEADER);
+    return token && strcmp(token, WRONG) == 0;
 }
