@@ -41,5 +41,6 @@ await inSandbox(async ({ pty, commands }) => {
 
   const other = await pty.create({ cols: 80, rows: 24, onData: () => {} });
   assert.equal(await pty.kill(other.pid), true);
+  await assert.rejects(other.wait());
   assert.equal(await pty.kill(other.pid), false);
 });

@@ -27,7 +27,11 @@ async def state(codes):
     await codes.run("x = 42", language=SupportedLanguage.PYTHON)
     execution = await codes.run("result = x\nresult", language=SupportedLanguage.PYTHON)
     assert execution.result[0].text == "42"
-    assert [context.language for context in await codes.list_contexts("python")] == ["python"]
+    # The default one, and that of the quick start.
+    contexts = await codes.list_contexts("python")
+    assert [context.language for context in contexts] == ["python"] * 2
+    await codes.delete_context(contexts[1].id)
+    assert len(await codes.list_contexts("python")) == 1
     typescript = "const doubled: number = 21 * 2; doubled"
     execution = await codes.run(typescript, language=SupportedLanguage.TYPESCRIPT)
     assert execution.result[0].text == "42", execution
