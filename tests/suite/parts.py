@@ -54,6 +54,11 @@ class Pytest:
     launcher: tuple = ()
     alone: bool = False  # one test at a time
 
+    def temporary(self, report):
+        """The folder of its tests' files. In the folder that all runs share, pytest takes other users' rights
+        away whenever it starts, and gateways of other parts are other users."""
+        return f"/tmp/kgp-{os.getpid()}-{report.stem}"
+
     def command(self, report, workers, only=()):
         settings = {"KERNELGATE_BIN": str(PROJECT / DEV), **dict(self.settings)}
         settings |= {name: os.environ[name] for name in ("KGT_RUN", "KGT_EVENTS")}
@@ -64,6 +69,7 @@ class Pytest:
         return [
             *AS_ROOT, *self.launcher, "env", *(f"{name}={value}" for name, value in settings.items()),
             self.python, "-m", "pytest", "-p", "no:cacheprovider", "--junit-xml", str(report),
+            "--basetemp", self.temporary(report),
             *spread, *(only or self.tests),
         ]  # fmt: skip
 

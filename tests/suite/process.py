@@ -70,6 +70,8 @@ class Process:
         """Of a process that has finished. There is at least one."""
         self.progress()
         if isinstance(self.part.tests, Pytest):
+            folder = self.part.tests.temporary(self.report)
+            subprocess.run([*AS_ROOT, "rm", "-rf", "--", folder], check=False)
             found = self.events.outcomes
             # 1 and 2 are failures of tests and of their modules; 5: no test was selected.
             bad = self._status not in (0, 1, 2, 5) or (self._status in (1, 2) and all_passed(found))

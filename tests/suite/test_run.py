@@ -80,6 +80,20 @@ def test_what_passes_is_counted(suite):
     assert (status, lines[-1]) == (0, "3 passed, 0 failed")
 
 
+def test_each_part_has_a_folder_of_its_own(suite, tmp_path):
+    """Whose rights no other run of pytest changes; it goes with the part."""
+    text = """
+import pathlib
+def test_1(tmp_path):
+    tmp_path.parent.chmod(0o711)
+    pathlib.Path(__file__).with_suffix(".folder").write_text(str(tmp_path))
+"""
+    suite("pytest_part('a'), pytest_part('b')", a=text, b=text)
+    folders = [pathlib.Path((tmp_path / f"test_{name}.folder").read_text()) for name in "ab"]
+    assert len({folder.parent for folder in folders}) == 2
+    assert not any("pytest-of-" in str(folder) or folder.parent.exists() for folder in folders)
+
+
 def test_a_failure_is_shown_as_it_happens_and_at_the_end(suite):
     status, lines = suite("pytest_part('a')", a="def test_1(): assert 1 == 2\ndef test_2(): pass")
     assert (status, lines[-1]) == (1, "1 passed, 1 failed")
