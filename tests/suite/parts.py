@@ -147,7 +147,8 @@ CHROMIUM = "install_packages chromium vim-tiny procps; make_browser_environment;
 CLUSTER = tests(
     "e2e",
     "kubernetes deployment cluster_faults replicas replica_races replica_takeover replica_tools execute"
-    " sessions commands files terminals packages pool recovery failures isolation egress mcp_cluster",
+    " sessions commands files terminals packages pool recovery failures isolation egress mcp_cluster"
+    " e2b_replicas",
 )
 UNDER_VALGRIND = (
     "accounts agent api auth base config docker door egress http kubernetes loop mcp_tools metrics"
