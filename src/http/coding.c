@@ -56,7 +56,7 @@ list_item_is_gzip(const struct list *list)
     return list_item_is(list, "gzip") || list_item_is(list, "x-gzip");
 }
 
-// Whether the item's weight (section 12.4.2) is above 0; what is no weight counts as 0.
+// Whether the item's weight (section 12.4.2) is above 0. A malformed weight counts as 0.
 static bool
 list_item_is_wanted(const struct list *list)
 {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Access to private ports: a link has a token, the token is exchanged once for a cookie of the
-// port's host, and whoever has that cookie may use the port.
+// port's host. A browser that has this cookie may use the port.
 
 #include <inttypes.h>
 #include <sodium.h>

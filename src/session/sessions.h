@@ -90,7 +90,7 @@ struct session_request {
     // Of a new session, without session_id: its id is that of its sandbox, which can be a part of a
     // host's name.
     bool named_by_sandbox;
-    bool ports_are_public; // of a new session: whoever knows a port's host may use it
+    bool ports_are_public; // of a new session: its ports need no cookie
     const json_t *face;    // of a new session: session_face(); or NULL
 };
 

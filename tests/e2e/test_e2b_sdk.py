@@ -76,6 +76,9 @@ def test_pictures_and_other_types(sandbox):
     for shown, name in ("Markdown('# x')", "markdown"), ("Latex('$x$')", "latex"), ("SVG('<svg/>')", "svg"):
         (result,) = sandbox.run_code(f"display({shown})").results
         assert getattr(result, name)
+    gif = "{'image/gif': 'R0lGODlh', 'text/html': '<b>', 'x/y': 1}"
+    (result,) = sandbox.run_code(f"display({gif}, raw=True)").results
+    assert result.extra == {"image/gif": "R0lGODlh", "x/y": 1} and result.html == "<b>"
     (result,) = sandbox.run_code("display({'x/y': 1, 'text/plain': 'z'}, raw=True)").results
     assert result.extra == {"x/y": 1} and result.text == "z"
 

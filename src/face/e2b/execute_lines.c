@@ -65,13 +65,14 @@ name_of(const struct json_text_member *member)
     return NULL;
 }
 
-// What `data` holds: what has a name of its own, and the rest as `extra`.
+// What `data` holds: what has a name of its own, and the rest as `extra`. So is a GIF, or NULL.
 static void
-append_data(struct buf *ret, const char *data, size_t len)
+append_data(struct buf *ret, const char *data, size_t len, const char *gif, size_t gif_len)
 {
     struct json_text_member member;
     KG_AUTO_BUF extra = {0};
-    bool has_text = false;
+    if (gif)
+        buf_printf(&extra, "\"image/gif\":%.*s", (int)gif_len, gif);
     for (size_t at = 0; json_next_member(data, len, &at, &member);) {
         const char *name = name_of(&member);
         if (name) {
@@ -79,14 +80,12 @@ append_data(struct buf *ret, const char *data, size_t len)
         } else if (member.name_len == 10 && memcmp(member.name, "text/plain", 10) == 0 &&
                    member.value[0] == '"') {
             append_result_text(ret, member.value, member.value_len);
-            has_text = true;
         } else {
             buf_printf(&extra, "%s\"%.*s\":", extra.len > 0 ? "," : "", (int)member.name_len,
                        member.name);
             buf_append(&extra, member.value, member.value_len);
         }
     }
-    (void)has_text;
     buf_append_str(ret, ",\"extra\":{");
     buf_append(ret, extra.data, extra.len);
     buf_append(ret, "}", 1);
@@ -104,17 +103,12 @@ append_result(struct buf *ret, const char *line, size_t len, bool is_main)
     buf_printf(ret, "{\"type\":\"result\",\"is_main_result\":%s", is_main ? "true" : "false");
     if (text)
         append_result_text(ret, text, text_len);
-    if (image && format && is_text(format, format_len, "gif")) {
-        buf_append_str(ret, ",\"extra\":{\"image/gif\":");
-        buf_append(ret, image, image_len);
-        buf_append_str(ret, "}}\n");
-        return;
-    }
-    if (image && format) {
+    bool is_gif = image && format && is_text(format, format_len, "gif");
+    if (image && format && !is_gif) {
         KG_AUTO_FREE char *name = kg_strndup(format + 1, format_len - 2);
         append_member(ret, name, image, image_len);
     }
-    append_data(ret, data ? data : "{}", data ? data_len : 2);
+    append_data(ret, data ? data : "{}", data ? data_len : 2, is_gif ? image : NULL, image_len);
     buf_append_str(ret, "}\n");
 }
 

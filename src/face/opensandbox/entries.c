@@ -110,7 +110,7 @@ handle_os_folder_delete(struct http_request *request, void *arg)
     run_from_query(file_batch_new(request, arg, start_delete_folder));
 }
 
-// The file is there, and is no folder.
+// The file exists, and is not a folder.
 static void
 on_looked(const struct session_entry *entry, const struct kg_error *err, void *arg)
 {

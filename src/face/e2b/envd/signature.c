@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// URLs of files that the SDKs sign, so that whoever has one needs no token:
+// The SDKs sign URLs of files. A client that has such a URL needs no token:
 //
 //     signature=v1_<base64 of SHA-256 of "PATH:OPERATION:USER:TOKEN[:EXPIRATION]">
 //
