@@ -126,6 +126,12 @@ def test_timeouts_are_changed(client, sandbox):
     refused(client.post("/sandboxes/none/timeout", json={"timeout": 5}), 404)
 
 
+def test_the_longest_life_is_a_setting(start_gateway):
+    gateway = start_gateway("--max-session-lifetime", "60")
+    body = {"templateID": "base", "timeout": 61}
+    refused(gateway.client.post("/v2/sandboxes", json=body), 400, "max-session-lifetime")
+
+
 def test_metrics(client, sandbox):
     (sample,) = client.get(f"/sandboxes/{sandbox['sandboxID']}/metrics").json()
     url = f"/sandboxes/{sandbox['sandboxID']}/metrics"

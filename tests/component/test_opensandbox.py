@@ -151,7 +151,8 @@ def test_it_lives_until_its_timeout_used_or_not(keyed, owner):
     assert 8.9 * 3600 < seconds(shown) < 9.1 * 3600
     for text in (
         "tomorrow", "2026-11-29", "2026-11-29T12:00:00", "2026-13-29T12:00:00Z",
-        "2026-11-29T12:00:00.Z", "",
+        "2026-11-29T12:00:00.Z", "2026-11-29T12:00:00+1:00", "2026-11-29T12:00:00+24:00",
+        "2026-1-29T12:00:00Z", "",
     ):  # fmt: skip
         assert "RFC 3339" in refused(
             owner.post(url, json={"expiresAt": text}), 400, "INVALID_REQUEST"
@@ -160,6 +161,13 @@ def test_it_lives_until_its_timeout_used_or_not(keyed, owner):
     assert "from now" in refused(past, 400, "INVALID_REQUEST")
     assert "missing" in refused(owner.post(url, json={}), 400, "INVALID_REQUEST")
     owner.delete(f"/v1/sandboxes/{made['id']}")
+
+
+def test_the_longest_life_is_a_setting(start_gateway):
+    gateway = start_gateway("--max-session-lifetime", "60")
+    body = {"image": {"uri": "python:3.11"}, "timeout": 61}
+    answer = gateway.client.post("/v1/sandboxes", json=body)
+    assert "max-session-lifetime" in refused(answer, 400, "INVALID_REQUEST")
 
 
 def test_lists(keyed, owner, other):

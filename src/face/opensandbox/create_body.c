@@ -164,7 +164,7 @@ check_lifetime(const struct opensandbox *self, const char *name, int64_t seconds
     int64_t max = own ? own : TIMEOUT_MAX_S;
     if (seconds < 1 || seconds > max)
         return kg_error_set(err, KG_INVALID, 0, "%s must be 1 to %lld seconds from now%s", name,
-                            (long long)max, own ? " (setting max-lifetime)" : "");
+                            (long long)max, own ? " (setting max-session-lifetime)" : "");
     return 0;
 }
 
