@@ -53,7 +53,8 @@ def test_what_clients_do(gateway, session, files):
         files.put("a/b.txt", b"x")
         watched.until("create", "a/b.txt")
         files.act("a/b.txt", "chmod", mode="600")
-        assert watched.event() == ("chmod", "a/b.txt")
+        # A write comes in between, unless the file was there before its new folder was watched.
+        assert watched.until("chmod", "a/b.txt")[:-1] in ([], [("write", "a/b.txt")])
         files.act("a", "move", to="c")
         assert watched.event() == ("rename", "a", "c")
         files.put("c/d.txt", b"x")
