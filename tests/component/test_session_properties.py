@@ -184,7 +184,7 @@ def test_the_next_gateway_knows_it_all(start_gateway, end):
     gateway = start_gateway("--keep-sandboxes")
     session = gateway.create_session(metadata={"a": "1"}, max_lifetime=600)
     changed = gateway.create_session(metadata={"a": "1"})
-    change(gateway, changed, metadata={"b": "2"}, max_lifetime=5, idle_timeout=900)
+    change(gateway, changed, metadata={"b": "2"}, max_lifetime=15, idle_timeout=900)  # above a restart
     known = "metadata", "created_at", "ends_at"
     before = [{it: gateway.show_session(id_)[it] for it in known} for id_ in (session, changed)]
     getattr(gateway, end)()
