@@ -29,6 +29,7 @@ static const struct kg_code_info code_infos[KG_N_CODES] = {
     [KG_METHOD_NOT_ALLOWED] = {405, "method_not_allowed", "Method not allowed", false},
     [KG_FILE_EXISTS] = {409, "file_exists", "File exists", false},
     [KG_COMMAND_EXISTS] = {409, "command_exists", "Command exists", false},
+    [KG_NO_INPUT_REQUEST] = {409, "no_input_request", "No input is asked for", false},
     [KG_CODE_TOO_LARGE] = {413, "code_too_large", "Code too large", false},
     [KG_UPLOAD_TOO_LARGE] = {413, "upload_too_large", "Upload too large", false},
     [KG_ARTIFACT_TOO_LARGE] = {413, "artifact_too_large", "Artifact too large", false},

@@ -123,6 +123,7 @@ execution_new(struct executions *executions, const struct execution_request *req
     execution->timeout_ms = request->timeout_ms;
     execution->max_image_side = request->max_image_side;
     execution->keep_running = request->keep_running;
+    execution->allow_stdin = request->allow_stdin;
     execution->session_ends = request->session_ends;
     size_t max_message = executions->settings.max_message_bytes;
     output_log_init(&execution->log, executions->live_logs, executions->settings.max_log_bytes,
@@ -222,6 +223,43 @@ execution_interrupt(struct execution *execution)
     return true;
 }
 
+// A line of the gateway's own between the kernel's messages.
+static void
+append_own_line(struct execution *execution, const char *type, json_t *members)
+{
+    execution->log.last_message++;
+    output_log_append(&execution->log, type, OUTPUT_KEPT_IF_SMALL, members);
+}
+
+void
+execution_ask_input(struct execution *execution, const char *prompt, bool secretly)
+{
+    execution->input = secretly ? INPUT_ASKED_SECRETLY : INPUT_ASKED;
+    append_own_line(execution, "input_request",
+                    json_pack("{s:s, s:b}", "prompt", prompt, "password", secretly));
+}
+
+void
+execution_forget_input(struct execution *execution)
+{
+    execution->input = INPUT_NONE;
+}
+
+int
+execution_give_input(struct execution *execution, const char *value, struct kg_error *err)
+{
+    if (execution->input == INPUT_NONE)
+        return kg_error_set(err, KG_NO_INPUT_REQUEST, 0,
+                            "the code of this execution does not wait for input%s",
+                            execution->allow_stdin ? "" : ": it was started without allow_stdin");
+    if (execution->on_input(execution, value, execution->on_input_arg, err) < 0)
+        return -1;
+    bool shown = execution->input == INPUT_ASKED;
+    execution_forget_input(execution);
+    append_own_line(execution, "input_reply", json_pack("{s:s*}", "value", shown ? value : NULL));
+    return 0;
+}
+
 // ---- The registry ---------------------------------------------------------------------------
 
 static void
@@ -316,6 +354,7 @@ execution_finish(struct execution *execution, enum execution_status status, bool
         json_object_set_new(done, "more_files", json_integer(execution->more_files));
     execution_set_state(execution, EXECUTION_DONE);
     execution->on_interrupt = NULL;
+    execution_forget_input(execution);
     execution->status = status;
     execution->ended_ms = clock_mono_ms();
     execution->log.last_message++;

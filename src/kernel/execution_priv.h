@@ -10,6 +10,12 @@
 
 enum { EXECUTION_ID_LEN = 24 };
 
+enum execution_input {
+    INPUT_NONE,
+    INPUT_ASKED,
+    INPUT_ASKED_SECRETLY, // a password: what is given is not shown
+};
+
 struct execution {
     int refs;
     char id[EXECUTION_ID_LEN + EXECUTION_SUFFIX_MAX + 1];
@@ -24,6 +30,7 @@ struct execution {
     int64_t timeout_ms;
     int max_image_side;
     bool keep_running;
+    bool allow_stdin;
     bool session_ends;
     int64_t more_files; // beyond those that have lines
     enum execution_state state;
@@ -37,6 +44,11 @@ struct execution {
     // Stops it, while it waits or runs; NULL: there is nothing to stop.
     void (*on_interrupt)(struct execution *execution, void *arg);
     void *on_interrupt_arg;
+    enum execution_input input;
+    // Gives the kernel what its code waits for; set while `input` is not INPUT_NONE.
+    int (*on_input)(struct execution *execution, const char *value, void *arg,
+                    struct kg_error *err);
+    void *on_input_arg;
     TAILQ_ENTRY(execution) in_queue;
     struct executions *executions; // NULL once forgotten
     struct budget_hold replay;     // once it has ended: the bytes of its log
@@ -65,6 +77,9 @@ struct output_budget *executions_budget(const struct executions *executions); //
 void execution_set_state(struct execution *execution, enum execution_state state);
 // Appends the lines of one of its messages, which are taken from it.
 void execution_take_lines(struct execution *execution, struct jupyter_message *message);
+// Its code asks for input; or what it asked for was given, or is not awaited any more.
+void execution_ask_input(struct execution *execution, const char *prompt, bool secretly);
+void execution_forget_input(struct execution *execution);
 // Appends the `done` line; the execution's kernel has no more to do with it.
 void execution_finish(struct execution *execution, enum execution_status status,
                       bool kernel_restarted);

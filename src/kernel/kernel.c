@@ -230,6 +230,13 @@ kernel_on_room(void *arg)
     hub_flush(&kernel->hub);
 }
 
+static void
+kernel_on_stdin_settled(void *arg)
+{
+    struct kernel *kernel = arg;
+    runner_on_stdin_settled(&kernel->runner);
+}
+
 static const struct process_events process_events = {
     .on_ready = kernel_on_ready,
     .on_failed = kernel_on_failed,
@@ -241,6 +248,7 @@ static const struct process_events process_events = {
     .on_message = kernel_on_message,
     .on_begun = kernel_on_begun,
     .on_room = kernel_on_room,
+    .on_stdin_settled = kernel_on_stdin_settled,
     .shape = runner_shape,
     .shaped_free = runner_shaped_free,
 };

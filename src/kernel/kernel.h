@@ -80,6 +80,7 @@ struct execution_request {
     int64_t timeout_ms;    // counts from when it starts to run
     int max_image_side;    // pixels: the kernel makes larger images smaller, if it can; 0: no limit
     bool keep_running;     // does not end when its last reader leaves
+    bool allow_stdin;      // the code may ask for input: see execution_give_input()
     bool session_ends;     // the session ends with it, so its files have no links
 };
 
@@ -95,6 +96,11 @@ enum execution_state execution_state(const struct execution *execution);
 // queued one from the queue. It ends as `interrupted`. Returns false where there is nothing to
 // stop: it is done, or runs in a subshell, which no interrupt reaches.
 bool execution_interrupt(struct execution *execution);
+// Answers the input that the code of an execution with `allow_stdin` has asked for, which an
+// `input_request` line says ("Messages on the stdin channel" in the protocol); an `input_reply`
+// line follows. KG_NO_INPUT_REQUEST where it asks for none.
+KG_MUST_CHECK int execution_give_input(struct execution *execution, const char *value,
+                                       struct kg_error *err);
 
 // A reader of an execution's lines, from the line after `after_seq` on. `on_ready` fires when there
 // may be a line again after subscription_next() returned NULL, and never from inside

@@ -168,6 +168,7 @@ static void
 process_on_stdin_settled(void *arg)
 {
     struct kernel_process *process = arg;
+    process->events->on_stdin_settled(process->arg);
     process->events->on_room(process->arg);
 }
 
@@ -248,6 +249,30 @@ process_send_large(struct kernel_process *process, const char *msg_type,
 {
     return jupyter_channels_send_large(process->channels, JUPYTER_SHELL, msg_type, content,
                                        ret_msg_id, err);
+}
+
+// ---- Input ----------------------------------------------------------------------------------
+
+bool
+process_link_stdin(struct kernel_process *process)
+{
+    stdin_link_open(&process->stdin_link, process->channels);
+    return stdin_link_is_pending(&process->stdin_link);
+}
+
+bool
+process_has_stdin(const struct kernel_process *process)
+{
+    return process->stdin_link.state == STDIN_LINK_OPEN;
+}
+
+int
+process_send_input(struct kernel_process *process, const char *value, struct kg_error *err)
+{
+    if (process->state != PROCESS_UP || !process_has_stdin(process))
+        return kg_error_set(err, KG_NO_INPUT_REQUEST, 0, "the kernel that asked is gone");
+    return jupyter_channels_send(process->channels, JUPYTER_STDIN, "input_reply",
+                                 json_pack("{s:s}", "value", value), NULL, err);
 }
 
 // ---- Messages of taps -----------------------------------------------------------------------

@@ -58,6 +58,8 @@ struct process_events {
     void (*on_begun)(void *arg);
     // Messages of taps can be sent again: see process_can_send().
     void (*on_room)(void *arg);
+    // The stdin channel is linked, or there will be none: see process_link_stdin().
+    void (*on_stdin_settled)(void *arg);
     // As in struct jupyter_channels_events.
     void *(*shape)(enum jupyter_channel channel, struct jupyter_message *message);
     void (*shaped_free)(void *shaped);
@@ -118,6 +120,14 @@ KG_MUST_CHECK int process_send_large(struct kernel_process *process, const char 
 // threads get little time may be much later with its replies than with its output.
 KG_MUST_CHECK int process_probe(struct kernel_process *process, char *ret_msg_id);
 enum { PROBE_MS = 10 * 1000 }; // without an answer to that
+
+// Links the stdin channel of a process that is UP, unless that was tried. Returns whether the link
+// is still being made; then on_stdin_settled follows.
+bool process_link_stdin(struct kernel_process *process);
+bool process_has_stdin(const struct kernel_process *process);
+// Sends an input_reply ("Messages on the stdin channel").
+KG_MUST_CHECK int process_send_input(struct kernel_process *process, const char *value,
+                                     struct kg_error *err);
 
 // Whether there are taps: then messages come with `raw`, and the stdin channel is linked.
 void process_set_tapped(struct kernel_process *process, bool is_tapped);

@@ -39,6 +39,7 @@ request_code_copy(const struct request_code *request)
     struct request_code *copy =
         request_code_new(request->template, kg_strdup(request->text), request->silent);
     copy->max_image_side = request->max_image_side;
+    copy->allow_stdin = request->allow_stdin;
     return copy;
 }
 
@@ -62,7 +63,7 @@ request_code_make(void *arg)
     json_t *content =
         json_pack("{s:s, s:b, s:b, s:{}, s:b, s:b}", "code", filled ? filled : request->text,
                   "silent", request->silent, "store_history", !request->silent, "user_expressions",
-                  "allow_stdin", 0, "stop_on_error", 0);
+                  "allow_stdin", request->allow_stdin, "stop_on_error", 0);
     if (request->max_image_side > 0) // an addition to the protocol
         json_object_set_new(content, "kernelgate",
                             json_pack("{s:i}", "max_image_side", request->max_image_side));

@@ -11,6 +11,7 @@ struct request_code {
     char *template; // NULL: none
     char *text;
     bool silent;
+    bool allow_stdin;
     int max_image_side; // pixels, for kernels that make larger images smaller; 0: as they are
 };
 

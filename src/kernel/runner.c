@@ -109,10 +109,11 @@ send_request(struct kernel_runner *runner, struct request_code *request)
 }
 
 static struct request_code *
-code_request(struct execution *execution)
+code_request(const struct kernel_runner *runner, struct execution *execution)
 {
     struct request_code *request = request_code_new(NULL, KG_STEAL(execution->code), false);
     request->max_image_side = execution->max_image_side;
+    request->allow_stdin = execution->allow_stdin && process_has_stdin(runner->process);
     return request;
 }
 
@@ -134,10 +135,20 @@ take_request(const struct kernel_runner *runner)
     case RUN_ENV:
         return execution->env ? request_code_new(spec->env_code, kg_strdup(execution->env), true)
                               : NULL;
+    case RUN_STDIN:
+        return NULL;
     case RUN_CODE:
-        return code_request(execution);
+        return code_request(runner, execution);
     }
     return NULL;
+}
+
+// A kernel drops what it asks for while the channel is not linked, so the link comes first.
+static bool
+waits_for_stdin(const struct kernel_runner *runner)
+{
+    return runner->run.step == RUN_STDIN && runner->run.execution->allow_stdin &&
+           process_link_stdin(runner->process);
 }
 
 // Sends the request of the current step, or of the next one that has something to do.
@@ -145,9 +156,13 @@ static void
 send_step(struct kernel_runner *runner)
 {
     struct run *run = &runner->run;
-    struct request_code *request;
-    while (!(request = take_request(runner)))
+    struct request_code *request = NULL;
+    while (!waits_for_stdin(runner) && !(request = take_request(runner)))
         run->step++;
+    if (!request) { // goes on in runner_on_stdin_settled()
+        update_hold(runner);
+        return;
+    }
     // Before it is sent: sending may fail, and end the execution.
     if (run->step == RUN_CODE)
         execution_release_request(run->execution);
@@ -258,6 +273,40 @@ runner_on_output(struct kernel_runner *runner, struct jupyter_message *message)
         loop_timer_start(run->settle, SETTLE_MS);
 }
 
+static int
+runner_on_execution_input(struct execution *execution, const char *value, void *arg,
+                          struct kg_error *err)
+{
+    struct kernel_runner *runner = arg;
+    (void)execution;
+    return process_send_input(runner->process, value, err);
+}
+
+static void
+run_on_stdin(struct kernel_runner *runner, const struct jupyter_message *message)
+{
+    struct execution *execution = runner->run.execution;
+    if (strcmp(message->msg_type, "input_request") != 0 || execution->state != EXECUTION_RUNNING)
+        return;
+    execution->on_input = runner_on_execution_input;
+    execution->on_input_arg = runner;
+    execution_ask_input(execution, string_of(message->content, "prompt", ""),
+                        json_is_true(json_object_get(message->content, "password")));
+}
+
+// The link is there, or there will be none.
+void
+runner_on_stdin_settled(struct kernel_runner *runner)
+{
+    const struct run *run = &runner->run;
+    if (!run->execution || run->step != RUN_STDIN || runner->process->state != PROCESS_UP)
+        return;
+    if (run->execution->state == EXECUTION_INTERRUPTING)
+        run_finish(runner, CELL_REMOVED, FATE_STAYS);
+    else
+        send_step(runner);
+}
+
 static void
 on_warm_reply(struct kernel_runner *runner)
 {
@@ -352,6 +401,7 @@ runner_on_message(struct kernel_runner *runner, enum jupyter_channel channel,
     case RUN_STARTUP:
     case RUN_VARIABLES:
     case RUN_ENV:
+    case RUN_STDIN:
         if (is_reply)
             on_setup_reply(runner, message->content);
         else if (channel == JUPYTER_IOPUB && is_status(message, "idle"))
@@ -360,6 +410,8 @@ runner_on_message(struct kernel_runner *runner, enum jupyter_channel channel,
     case RUN_CODE:
         if (is_reply && run->cell.reply == CELL_NO_REPLY)
             on_code_reply(runner, message);
+        else if (channel == JUPYTER_STDIN)
+            run_on_stdin(runner, message);
         else if (channel == JUPYTER_IOPUB)
             runner_on_output(runner, message);
         return;
@@ -546,6 +598,7 @@ stop_execution(struct kernel_runner *runner, struct execution *execution,
     case EXECUTION_RUNNING:
         execution->stop_status = status;
         execution_set_state(execution, EXECUTION_INTERRUPTING);
+        execution_forget_input(execution);
         loop_timer_stop(runner->run.timeout);
         loop_timer_start(runner->run.grace, GRACE_MS);
         if (runner->run.begun)

@@ -45,6 +45,7 @@ enum run_step {
     RUN_STARTUP,   // to the silent request that is a new process's first
     RUN_VARIABLES, // to the silent request that sets the variables
     RUN_ENV,       // to the silent request that sets the environment
+    RUN_STDIN,     // of the sandbox, which makes the link for input: code may ask for it
     RUN_CODE,
 };
 
@@ -139,3 +140,4 @@ void runner_on_replaced(struct kernel_runner *runner);
 void runner_on_stuck(struct kernel_runner *runner, const struct kg_error *err);
 void runner_on_interrupted(struct kernel_runner *runner);
 void runner_on_begun(struct kernel_runner *runner);
+void runner_on_stdin_settled(struct kernel_runner *runner);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The link for the stdin channel of a kernel. It is made beside a process that is up, and only for
-// taps: executions of the gateway never ask for input.
+// The link for the stdin channel of a kernel. It is made beside a process that is up, for taps and
+// for executions that may ask for input.
 #pragma once
 
 #include "jupyter.h"

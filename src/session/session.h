@@ -69,6 +69,7 @@ struct session_code {
     int64_t timeout_ms;    // from the moment the code runs
     int max_image_side;    // pixels: the kernel makes larger images smaller, if it can; 0: no limit
     bool keep_running;     // after the last reader has left, too
+    bool allow_stdin;      // the code may ask for input: execution_give_input()
 };
 KG_MUST_CHECK struct execution *session_execute(struct session *session, struct kernel *kernel,
                                                 const struct session_code *code,

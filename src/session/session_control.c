@@ -132,6 +132,7 @@ session_execute(struct session *session, struct kernel *kernel, const struct ses
         .env = code->env,
         .timeout_ms = code->timeout_ms,
         .keep_running = code->keep_running,
+        .allow_stdin = code->allow_stdin,
         .session_ends = session->one_shot,
     };
     struct execution *execution = kernel_execute(kernel, &request, err);

@@ -202,6 +202,8 @@ def test_codes_are_those_of_the_code():
 WEBSOCKET = "GET", "/api/v1/sessions/{id}/terminal"
 MAKERS = ("PUT", "files/{path}"), ("POST", "tokens"), ("POST", "files")
 ENDLESS = "GET", "/api/v1/sessions/{id}/watch"
+# Needs code that waits for it: test_input.py.
+INPUT = "POST", "/api/v1/executions/{id}/input"
 
 
 @pytest.fixture(scope="module")
@@ -260,9 +262,9 @@ def ask(gateway, method, path, ids):
 @pytest.mark.parametrize(
     "method, path",
     # What makes a file comes first, what ends a session last. A key cannot log out: test_logins.py.
-    # WebSockets are in test_terminals.py, watches in test_watch.py.
+    # WebSockets are in test_terminals.py, watches in test_watch.py, input in test_input.py.
     sorted(
-        OPERATIONS.keys() - {("POST", "/api/v1/logout"), WEBSOCKET, ENDLESS},
+        OPERATIONS.keys() - {("POST", "/api/v1/logout"), WEBSOCKET, ENDLESS, INPUT},
         key=lambda it: ({"PUT": 0, "DELETE": 2}.get(it[0], 1), -len(it[1]), it),
     ),
     ids=str,

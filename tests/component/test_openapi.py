@@ -171,8 +171,8 @@ def test_every_answer_is_documented(release, index, tmp_path):
     # In the examples a file is deleted when its session is gone; test_links_lead_on deletes one, and revokes
     # a token.
     # Those of a command need one that runs: test_docs.py. A terminal is a WebSocket: test_terminals.py.
-    # A watch has no end: test_watch.py.
-    elsewhere = "/terminal", "/watch"
+    # A watch has no end: test_watch.py. Input needs code that waits for it: test_input.py.
+    elsewhere = "/terminal", "/watch", "/executions/{id}/input"
     asked = {it for it in OPERATIONS if "{command}" not in it[1] and not it[1].endswith(elsewhere)}
     asked -= OF_ACCOUNTS
     assert {f"{method} {path}" for method, path in asked} - reached <= {

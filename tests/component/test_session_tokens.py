@@ -24,6 +24,7 @@ ALLOWED = {
     ("POST", "/api/v1/execute_sync"): {"run"},
     ("GET", "/api/v1/executions/{id}"): {"read", "run"},
     ("POST", "/api/v1/executions/{id}/interrupt"): {"run"},
+    ("POST", "/api/v1/executions/{id}/input"): {"run"},
     ("GET", "/api/v1/sessions/{id}"): {"read", "run"},
     ("POST", "/api/v1/sessions/{id}/interrupt"): {"run"},
     ("POST", "/api/v1/sessions/{id}/restart"): {"run"},

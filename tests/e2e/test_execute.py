@@ -336,6 +336,18 @@ def test_nobody_can_answer(run):
     assert run("!cat; echo ended").text().strip() == "ended"
 
 
+def test_somebody_can_answer(gateway, session):
+    code = "import getpass\nname = input('name? ')\nword = getpass.getpass('word? ')\nprint(name, len(word))"
+    with gateway.stream(code, session_id=session, allow_stdin=True) as reader:
+        url = f"/api/v1/executions/{reader.response.headers['x-execution-id']}/input"
+        for prompt, password, value in ("name? ", False, "Ada"), ("word? ", True, "swordfish"):
+            asked = reader.next_of("input_request")
+            assert (asked["prompt"], asked["password"]) == (prompt, password)
+            assert gateway.client.post(url, json={"value": value}).status_code == 200
+        lines = reader.rest()
+    assert lines.text() == "Ada 9\n" and lines.status == "ok" and "swordfish" not in str(lines)
+
+
 def test_exit_ends_the_code_and_not_the_kernel(run):
     run("kept = 1")
     for code in ("exit()", "quit()", "exit", "import sys; sys.exit()", "raise SystemExit(0)"):

@@ -27,9 +27,14 @@ struct execute_body {
     const json_t *variables; // or NULL
     const json_t *env;       // or NULL
     bool keep_running;
+    bool allow_stdin;
 };
 KG_MUST_CHECK int execute_body_parse(const struct api_context *context, const json_t *root,
                                      struct execute_body *ret, struct kg_error *err);
+
+// The body of POST executions/{id}/input; borrowed.
+KG_MUST_CHECK int execution_input_body_parse(const json_t *root, const char **ret,
+                                             struct kg_error *err);
 
 // The body of POST sessions.
 struct session_body {

@@ -13,6 +13,7 @@
 #include "session_tokens.h"
 
 enum { MAX_CWD_BYTES = 4000, MAX_VARIABLES = 1024, MAX_SESSION_S = 31536000 };
+enum { MAX_INPUT_BYTES = 64 << 10 };
 enum { MAX_KEPT_TIMEOUT_S = 24 * 3600, TOKEN_LIFE_S = 3600 };
 
 static int
@@ -47,6 +48,16 @@ take_string(const json_t *root, const char *name, const char **ret, struct kg_er
     if (value && !json_is_string(value))
         return kg_error_set(err, KG_INVALID, 0, "%s must be a string", name);
     *ret = json_string_value(value);
+    return 0;
+}
+
+static int
+take_flag(const json_t *root, const char *name, bool *ret, struct kg_error *err)
+{
+    const json_t *value = member(root, name);
+    if (value && !json_is_boolean(value))
+        return kg_error_set(err, KG_INVALID, 0, "%s must be true or false", name);
+    *ret = json_is_true(value);
     return 0;
 }
 
@@ -134,17 +145,33 @@ int
 execute_body_parse(const struct api_context *context, const json_t *root, struct execute_body *ret,
                    struct kg_error *err)
 {
-    static const char *const names[] = {"code",          "session_id", "kernel",
-                                        "language",      "timeout",    "variables",
-                                        "on_disconnect", "env",        NULL};
+    static const char *const names[] = {"code",        "session_id", "kernel",        "language",
+                                        "timeout",     "variables",  "on_disconnect", "env",
+                                        "allow_stdin", NULL};
     *ret = (struct execute_body){0};
     if (check_names(root, names, err) < 0 || take_code(context, root, &ret->code, err) < 0 ||
         take_string(root, "session_id", &ret->session_id, err) < 0 ||
         take_spec(context, root, &ret->spec, err) < 0 ||
         take_timeout(context, root, &ret->timeout_ms, err) < 0 ||
         take_object(root, "variables", MAX_VARIABLES, &ret->variables, err) < 0 ||
-        take_env(root, &ret->env, err) < 0 || take_on_disconnect(root, &ret->keep_running, err) < 0)
+        take_env(root, &ret->env, err) < 0 ||
+        take_on_disconnect(root, &ret->keep_running, err) < 0 ||
+        take_flag(root, "allow_stdin", &ret->allow_stdin, err) < 0)
         return -1;
+    return 0;
+}
+
+int
+execution_input_body_parse(const json_t *root, const char **ret, struct kg_error *err)
+{
+    static const char *const names[] = {"value", NULL};
+    if (check_names(root, names, err) < 0 || take_string(root, "value", ret, err) < 0)
+        return -1;
+    if (!*ret)
+        return kg_error_set(err, KG_INVALID, 0, "value is missing: a string, without the newline");
+    if (strlen(*ret) > MAX_INPUT_BYTES)
+        return kg_error_set(err, KG_INVALID, 0, "value is %zu bytes; the limit is %d", strlen(*ret),
+                            MAX_INPUT_BYTES);
     return 0;
 }
 
@@ -275,16 +302,6 @@ session_body_parse(const struct api_context *context, const json_t *root, struct
         take_change_of_session(context, root, &ret->own, err) < 0 ||
         take_downloads(root, ret, err) < 0)
         return -1;
-    return 0;
-}
-
-static int
-take_flag(const json_t *root, const char *name, bool *ret, struct kg_error *err)
-{
-    const json_t *value = member(root, name);
-    if (value && !json_is_boolean(value))
-        return kg_error_set(err, KG_INVALID, 0, "%s must be true or false", name);
-    *ret = json_is_true(value);
     return 0;
 }
 

@@ -90,6 +90,7 @@ execute_on_session(struct session *session, struct kernel *kernel, const struct 
         .env = pending->env,
         .timeout_ms = pending->body.timeout_ms,
         .keep_running = pending->body.keep_running,
+        .allow_stdin = pending->body.allow_stdin,
     };
     struct kg_error err = {0};
     KG_AUTO(execution) execution = session_execute(session, kernel, &code, &err);
@@ -100,6 +101,12 @@ execute_on_session(struct session *session, struct kernel *kernel, const struct 
     http_reply_header(request, "X-Session-Id", session_id(session));
     http_reply_header(request, "X-Execution-Id", execution_id(execution));
     pending->on_started(request, pending->context, execution);
+}
+
+static void
+start_stream(struct http_request *request, struct api_context *context, struct execution *execution)
+{
+    execution_stream_start(request, context, execution, 0);
 }
 
 static void
@@ -114,6 +121,13 @@ execute_on_body(struct http_request *request, void *arg)
         .one_shot = !pending->body.session_id,
     };
     http_request_own(request, pending, pending_free);
+    if (pending->body.allow_stdin && pending->on_started != start_stream) {
+        kg_error_set(&err, KG_INVALID, 0,
+                     "allow_stdin: only /api/v1/execute can ask for input; this answer comes when "
+                     "the code has ended");
+        http_reply_error(request, &err);
+        return;
+    }
     if (pending->root && http_request_check_token(request, &err) == 0)
         pending->open = session_open_start(pending->context->face->sessions, &session_request,
                                            execute_on_session, pending, &err);
@@ -132,12 +146,6 @@ execute_start(struct http_request *request, struct api_context *context,
     pending->context = context;
     pending->on_started = on_started;
     http_request_read_body(request, &reader, pending);
-}
-
-static void
-start_stream(struct http_request *request, struct api_context *context, struct execution *execution)
-{
-    execution_stream_start(request, context, execution, 0);
 }
 
 void

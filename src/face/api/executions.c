@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// GET executions/{id}, which joins or replays an execution, POST executions/{id}/interrupt, and GET
-// sessions/{id}/executions, which lists them.
+// GET executions/{id}, which joins or replays an execution, POST executions/{id}/interrupt and
+// …/input, and GET sessions/{id}/executions, which lists them.
 
 #include <errno.h>
 
@@ -60,6 +60,21 @@ handle_execution_interrupt(struct http_request *request, void *arg)
                   interrupted ? "interrupted"
                   : done      ? "has ended already"
                               : "cannot be interrupted");
+}
+
+void
+handle_execution_input(struct http_request *request, void *arg)
+{
+    struct kg_error err = {0};
+    const char *value;
+    json_auto_t *body = http_request_json(request, &err);
+    struct execution *execution = body ? find(request, arg, &err) : NULL;
+    if (!execution || execution_input_body_parse(body, &value, &err) < 0 ||
+        execution_give_input(execution, value, &err) < 0) {
+        http_reply_error(request, &err);
+        return;
+    }
+    reply_message(request, NULL, "Execution %s got its input", execution_id(execution));
 }
 
 void
