@@ -164,7 +164,8 @@ PARTS = (
     ),
     Part(
         "component", "the gateway with a scripted kernel in a sandbox without a container",
-        Pytest(("tests/component", "tests/suite", "tests/interop", *tests("fresh", "common guard"))), f"{BASE}; {NODE}",
+        Pytest(("tests/component", "tests/suite", "tests/interop", *tests("fresh", "common guard"))),
+        f"{BASE}; {NODE}; make_traefik_environment",
         COMPONENT, by_default=True, wide=True, at_a_time=2 * WORKERS,
     ),
     Part(
