@@ -12,6 +12,7 @@ import sys
 import threading
 
 import kernelgate_guard
+import kernelgate_savepoints
 import kernelgate_shell
 import kernelgate_streams
 from ipykernel import ipkernel
@@ -26,6 +27,7 @@ class IPythonKernel(ipkernel.IPythonKernel):
     shell_class = Type(kernelgate_shell.ZMQInteractiveShell)
     is_interrupted = False
     _task = None
+    _wanted = None
 
     def __init__(self, **members):
         super().__init__(**members)
@@ -41,6 +43,26 @@ class IPythonKernel(ipkernel.IPythonKernel):
         self.shell.remember()
         signal.signal(signal.SIGINT, self._on_sigint)
         sys.unraisablehook = self._on_unraisable
+        self.own = set(threading.enumerate()), kernelgate_savepoints.network_sockets()
+
+    def take(self, old):
+        """In a fork of the process of `old`, whose shell this kernel has."""
+        self.guard = old.guard
+        self.files.take_over(old.files)
+
+    def when_idle(self, function):
+        """Calls a function when the request that is being handled has been answered."""
+        self._wanted = function
+
+    async def dispatch_shell(self, msg, /, subshell_id=None, *, concurrent=False):
+        await super().dispatch_shell(msg, subshell_id, concurrent=concurrent)
+        if self._wanted is None or subshell_id is not None or concurrent:
+            return
+        function, self._wanted = self._wanted, None
+        try:
+            function()
+        except Exception:
+            self.log.exception("what was to be done between two requests has failed")
 
     def _keep_errors_of_the_loop(self):
         """They are for the gateway. ipykernel 7.x writes them to descriptor 2, which is the user's by now."""

@@ -152,6 +152,10 @@ def load_ipython_extension(shell):
     kernelgate_pip.register_magics(shell)
     if os.access("/bin/bash", os.X_OK):
         os.environ.setdefault("SHELL", "/bin/bash")  # what `!` uses
-    iopub = shell.kernel.iopub_thread
+    attach(shell.kernel.iopub_thread)
+
+
+def attach(iopub):
+    """For each process of a kernel: to the thread that sends its messages."""
     _wake_by_callback(iopub)
     iopub.schedule(lambda: iopub.socket.setsockopt(zmq.XPUB_NODROP, 1))

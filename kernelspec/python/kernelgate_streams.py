@@ -284,6 +284,12 @@ class StandardFiles:
         self._own = {"stdin": sys.stdin, "stdout": stdout, "stderr": stderr}
         self._users = {}
 
+    def take_over(self, old):
+        """What code has put there, from the files of the process that was forked."""
+        self._users = {
+            name: file for name, file in old._users.items() if file is not old._own[name]
+        }
+
     def _streams(self):
         return self._own["stdout"], self._own["stderr"]
 

@@ -336,7 +336,7 @@ def prepare(hello, program):
     failed = _import_all(names, late)
     if "prepare" in hello:
         _function(hello["prepare"])(program.arguments, started)
-    _renew_randomness()  # so that in the forks it finds its caches filled
+    renew_randomness()  # so that in the forks it finds its caches filled
     if _threads() > 1:
         _end_threads()
     _forget_other_folders()
@@ -364,7 +364,7 @@ class CommandLine:
             ctypes.memmove(self._start, text.ljust(size, b"\0"), size)
 
 
-def _renew_randomness():
+def renew_randomness():
     """Seeds the generators that neither Python nor libcrypto seeds again after a fork."""
     if "numpy.random" in sys.modules:
         sys.modules["numpy.random"].seed()  # of the functions without a generator
@@ -390,7 +390,7 @@ def become_kernel(hello, request, command_line, program):
     if _has_packages_of_its_own():
         os.execv(argv[0], argv)
     command_line.set(argv)
-    _renew_randomness()
+    renew_randomness()
     gc.enable()
     program.run(request["connection_file"])
 

@@ -107,7 +107,8 @@ static int
 dial_ipc(const struct connection *connection, enum target_channel channel)
 {
     struct sockaddr_un addr = {.sun_family = AF_UNIX};
-    KG_AUTO_FREE char *path = kg_asprintf("%s-%d", connection->ip, connection->ports[channel]);
+    int number = channel == TARGET_SAVEPOINT ? (int)TARGET_SAVEPOINT : connection->ports[channel];
+    KG_AUTO_FREE char *path = kg_asprintf("%s-%d", connection->ip, number);
 
     if (strlen(path) >= sizeof addr.sun_path) {
         errno = ENAMETOOLONG;
@@ -159,7 +160,8 @@ int
 connection_dial(const struct connection *connection, enum target_channel channel,
                 struct kg_error *err)
 {
-    int fd = connection->tcp ? dial_tcp(connection, channel) : dial_ipc(connection, channel);
+    bool by_tcp = connection->tcp && channel != TARGET_SAVEPOINT;
+    int fd = by_tcp ? dial_tcp(connection, channel) : dial_ipc(connection, channel);
 
     if (fd < 0)
         return kg_error_set(err, KG_PROVISIONER_UNAVAILABLE, errno, "not ready");

@@ -21,7 +21,7 @@ enum {
     STOP_STEP_MS = 2,
     STOP_ALL_AFTER_MS = 2000, // what outruns single kills for so long costs the other kernels too
     ENTER_MS = 5000,          // as long as a stop waits for a kernel that is coming in
-    MAX_KERNELS = 16,
+    MAX_KERNELS = 96, // with savepoints; the gateway has smaller bounds for each
     KILL_TRIES = 200,
 };
 
@@ -315,6 +315,13 @@ kernels_expect(struct kernels *kernels, const struct kernel_spec *spec, const ch
     return -1;
 }
 
+const char *
+kernels_connection_file(struct kernels *kernels, const char *name)
+{
+    const struct kernel *kernel = kernels_find(kernels, name);
+    return kernel ? kernel->connection.file : NULL;
+}
+
 int
 kernels_admit(struct kernels *kernels, const char *name, pid_t pid, struct kg_error *err)
 {
@@ -451,7 +458,9 @@ kernels_connect(struct kernels *kernels, const struct target *target, struct kg_
 
     if (!kernel)
         return kg_error_set(err, KG_NOT_FOUND, 0, "no kernel %s", target->kernel);
-    if (!kernel->pid || kernel->stopping)
+    // A savepoint says which process it is before it is admitted.
+    bool waits = target->channel == TARGET_SAVEPOINT && kernel->expected;
+    if ((!kernel->pid && !waits) || kernel->stopping)
         return kg_error_set(err, KG_PROVISIONER_UNAVAILABLE, 0, "kernel %s has ended",
                             target->kernel);
     return connection_dial(&kernel->connection, target->channel, err);

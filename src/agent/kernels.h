@@ -43,12 +43,15 @@ struct kernel_spec {
 // KG_FILE_EXISTS where a kernel of that name runs, or is expected.
 KG_MUST_CHECK int kernels_start(struct kernels *kernels, const struct kernel_spec *spec,
                                 struct kg_error *err);
-// The same for a kernel that is forked outside and enters the sandbox. kernels_expect() makes its
+// The same for a kernel, or a savepoint of one, that is forked elsewhere: outside, from where it
+// enters the sandbox, or by a kernel or savepoint in it. kernels_expect() makes its
 // connection file and a FIFO for its output, in the folder whose name has `stem` and `id`
 // (CONNECTION_ID_LEN); `argv`, `env` and `cwd` are not used. Then kernels_admit() says which child
 // of the agent the kernel is. Until then the kernel is not running.
 KG_MUST_CHECK int kernels_expect(struct kernels *kernels, const struct kernel_spec *spec,
                                  const char *id, struct kg_error *err);
+// Borrowed; NULL where there is none of that name.
+const char *kernels_connection_file(struct kernels *kernels, const char *name);
 KG_MUST_CHECK int kernels_admit(struct kernels *kernels, const char *name, pid_t pid,
                                 struct kg_error *err);
 // Whether a kernel of that name is expected, and was not admitted. It may have come in all the

@@ -191,7 +191,8 @@ kernels_expect_call(struct request *request, void *arg)
     if (kernels_expect(agent->kernels, &spec, id, &err) != 0)
         request_fail(request, &err);
     else
-        request_reply(request, json_object());
+        request_reply(request, json_pack("{s:s}", "connection_file",
+                                         kernels_connection_file(agent->kernels, spec.name)));
 }
 
 static void

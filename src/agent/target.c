@@ -29,6 +29,10 @@ target_kernel_name_valid(const char *name)
 static int
 parse_channel(const char *name, struct target *ret)
 {
+    if (strcmp(name, "savepoint") == 0) {
+        ret->channel = TARGET_SAVEPOINT;
+        return 0;
+    }
     for (enum target_channel c = TARGET_SHELL; c < TARGET_N_CHANNELS; c++) {
         if (strcmp(name, channel_names[c]) == 0) {
             ret->channel = c;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The target that a link line names: RPC_TARGET (see rpc.h), "<kernel>/<channel>", or
-// "port/<number>".
+// The target that a link line names: RPC_TARGET (see rpc.h), "<kernel>/<channel>",
+// "<savepoint>/savepoint", or "port/<number>".
 #pragma once
 
 #include "base.h"
@@ -15,7 +15,8 @@ enum target_channel {
     TARGET_CONTROL,
     TARGET_HB,
     TARGET_N_CHANNELS,
-    TARGET_PORT = TARGET_N_CHANNELS, // of no kernel
+    TARGET_SAVEPOINT = TARGET_N_CHANNELS, // of one that waits: not in a connection file
+    TARGET_PORT,                          // of no kernel
 };
 
 struct target {

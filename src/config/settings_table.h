@@ -121,6 +121,9 @@ SETTING(INTEGER, idle_timeout_s, "idle-timeout", .unit = "s", .fallback = "1800"
 SETTING(INTEGER, max_session_lifetime_s, "max-session-lifetime", .unit = "s", .fallback = "0", .min = 0,
         .max = 31536000, .commands = SERVE,
         .help = "a session ends so long after its creation, whatever it does; a client may ask for less; 0: no limit")
+SETTING(INTEGER, max_savepoints, "max-savepoints", .fallback = "8", .min = 0, .max = 32,
+        .commands = BOTH,
+        .help = "savepoints of a session; a new one takes the place of the oldest without a name; 0: none")
 SETTING(INTEGER, max_execution_time_s, "max-execution-time", .unit = "s", .fallback = "30",
         .min = 1, .max = 86400, .commands = SERVE,
         .aliases = {{"MAX_EXECUTION_TIME"}, {"SANDBOX_EXEC_TIMEOUT_S"}},

@@ -375,6 +375,7 @@ make_sessions(struct core *core)
         .install_from_code = config->install_from_code,
         .sandbox_start_timeout_ms = SANDBOX_START_TIMEOUT_MS,
         .adopt_timeout_ms = config->max_timeout_s * 1000,
+        .max_savepoints = config->max_savepoints,
         .max_further_kernels = core->max_further_kernels,
     };
     core->sessions = sessions_new(core->loop, &settings);

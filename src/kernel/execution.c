@@ -124,6 +124,7 @@ execution_new(struct executions *executions, const struct execution_request *req
     execution->max_image_side = request->max_image_side;
     execution->keep_running = request->keep_running;
     execution->allow_stdin = request->allow_stdin;
+    execution->more_done = json_incref(request->more_done);
     execution->session_ends = request->session_ends;
     size_t max_message = executions->settings.max_message_bytes;
     output_log_init(&execution->log, executions->live_logs, executions->settings.max_log_bytes,
@@ -155,6 +156,7 @@ execution_unref(struct execution *execution)
         return;
     output_log_fini(&execution->log);
     execution_release_request(execution);
+    json_decref(execution->more_done);
     free(execution->env);
     free(execution->owner);
     free(execution->session_id);
@@ -352,6 +354,8 @@ execution_finish(struct execution *execution, enum execution_status status, bool
         json_object_set_new(done, "kernel_restarted", json_true());
     if (execution->more_files > 0)
         json_object_set_new(done, "more_files", json_integer(execution->more_files));
+    if (execution->more_done)
+        json_object_update(done, execution->more_done);
     execution_set_state(execution, EXECUTION_DONE);
     execution->on_interrupt = NULL;
     execution_forget_input(execution);

@@ -31,6 +31,7 @@ struct execution {
     int max_image_side;
     bool keep_running;
     bool allow_stdin;
+    json_t *more_done; // or NULL
     bool session_ends;
     int64_t more_files; // beyond those that have lines
     enum execution_state state;

@@ -86,9 +86,18 @@ kernel_on_warm(void *arg)
         kernel->events->on_warm(kernel, kernel->arg);
 }
 
+static void
+kernel_on_asked(const struct kg_error *err, void *arg)
+{
+    struct kernel *kernel = arg;
+    if (kernel->making)
+        savepoint_making_on_asked(kernel->making, err);
+}
+
 static const struct runner_events runner_events = {
     .on_execution_done = kernel_on_execution_done,
     .on_warm = kernel_on_warm,
+    .on_asked = kernel_on_asked,
 };
 
 // ---- What the hub reports -------------------------------------------------------------------
@@ -166,7 +175,9 @@ note_replaced(struct kernel *kernel, const struct process_end *end)
     free(kernel->replaced_why);
     kernel->replaced_ms = clock_wall_ms();
     kernel->replaced_why = end ? kg_asprintf("%s: %s", end->ename, end->evalue)
-                               : kg_strdup("KernelRestarted: the kernel was restarted");
+                        : kernel->process.start.savepoint
+                            ? kg_strdup("KernelRestarted: the kernel went back to a savepoint")
+                            : kg_strdup("KernelRestarted: the kernel was restarted");
 }
 
 static void
@@ -300,6 +311,7 @@ kernel_free(struct kernel *kernel, const char *reason)
     if (!kernel)
         return;
     const char *evalue = reason ? reason : "the session was ended";
+    savepoint_making_fail(kernel->making, evalue);
     runner_end(&kernel->runner, evalue);
     hub_fini(&kernel->hub, evalue);
     process_fini(&kernel->process);
@@ -448,6 +460,18 @@ kernel_restart(struct kernel *kernel, kernel_restart_fn on_done, void *arg, stru
     kernel->on_restarted_arg = arg;
     runner_kill(&kernel->runner);
     process_replace(&kernel->process);
+    return 0;
+}
+
+int
+kernel_restore(struct kernel *kernel, const char *savepoint, int64_t execution_count,
+               kernel_restart_fn on_done, void *arg, struct kg_error *err)
+{
+    if (!kernel->on_restarted && kernel->process.state != PROCESS_REPLACING)
+        start_set_savepoint(&kernel->process.start, savepoint);
+    if (kernel_restart(kernel, on_done, arg, err) < 0)
+        return -1;
+    kernel->runner.execution_count = execution_count;
     return 0;
 }
 

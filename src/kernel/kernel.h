@@ -29,6 +29,7 @@ struct kernelspec {
     char *variables_code; // sets variables
     char *env_code;       // sets the environment of one execution
     char *env_restore_code;
+    char *savepoint_code; // makes a savepoint when it has been answered: {"connection_file"}
     char *startup_code; // the first code that each new process runs; NULL: none
     // Sets the working folder and HOME of a process, once: {"folder", "home"?}.
     char *folder_code;
@@ -81,6 +82,7 @@ struct execution_request {
     int max_image_side;    // pixels: the kernel makes larger images smaller, if it can; 0: no limit
     bool keep_running;     // does not end when its last reader leaves
     bool allow_stdin;      // the code may ask for input: see execution_give_input()
+    json_t *more_done;     // members for its `done` line, an object; or NULL
     bool session_ends;     // the session ends with it, so its files have no links
 };
 
@@ -187,6 +189,8 @@ struct kernel_settings {
     // Where the kernelspec has folder_code, a folder that is missing is made.
     const char *folder;
     const char *home;
+    // The savepoint that the first process is forked from; NULL: a new process.
+    const char *savepoint;
 };
 
 // Shared by all kernels of a gateway; everything is borrowed.
@@ -282,5 +286,35 @@ bool kernel_interrupt(struct kernel *kernel);
 typedef void (*kernel_restart_fn)(const struct kg_error *err, void *arg);
 KG_MUST_CHECK int kernel_restart(struct kernel *kernel, kernel_restart_fn on_done, void *arg,
                                  struct kg_error *err);
+// The same, but the new process is forked from a savepoint of a kernel of this kernelspec. If that
+// fails, the kernel is dead, and `on_done` gets the reason.
+KG_MUST_CHECK int kernel_restore(struct kernel *kernel, const char *savepoint,
+                                 int64_t execution_count, kernel_restart_fn on_done, void *arg,
+                                 struct kg_error *err);
+
+// ---- Savepoints -----------------------------------------------------------------------------
+
+// A savepoint is a fork of a kernel's process, which waits in the sandbox, and of which kernels are
+// forked. The agent knows it by a name, as it knows kernels, and reports its end; it ends by
+// kernels.remove. It outlives its kernel. What it says about itself is untrusted.
+struct kernel_savepoint {
+    int pid; // in the sandbox
+    int64_t execution_count;
+    int64_t memory_bytes; // that it shares with no other process, when it was made; -1: not known
+    json_t *lost; // what kernels from it do not have: an array of texts for people
+};
+struct savepoint_making;
+// `savepoint` is borrowed; NULL with `err`. Then the agent may still expect one of that name.
+typedef void (*kernel_savepoint_fn)(const struct kernel_savepoint *savepoint,
+                                    const struct kg_error *err, void *arg);
+// `name` is one that the agent does not know. KG_UNSUPPORTED: the kernelspec has no such code.
+// KG_KERNEL_BUSY: the kernel runs code, or is not ready. `fn` fires once, later.
+KG_MUST_CHECK struct savepoint_making *kernel_make_savepoint(struct kernel *kernel,
+                                                             const char *name,
+                                                             kernel_savepoint_fn fn, void *arg,
+                                                             struct kg_error *err);
+// `fn` is not called any more. NULL is fine.
+void savepoint_making_cancel(struct savepoint_making *making);
+
 // The agent reports that the process `pid` of a kernel has ended (see sandbox_events).
 void kernel_on_exit(struct kernel *kernel, int pid, int exit_code, int signal, bool oom);

@@ -32,6 +32,7 @@ kernelspec_free(struct kernelspec *spec)
     free(spec->display_name);
     free(spec->language);
     free(spec->transport);
+    free(spec->savepoint_code);
     free(spec->variables_code);
     free(spec->env_code);
     free(spec->env_restore_code);
@@ -148,6 +149,7 @@ kernelspec_fill(struct kernelspec *spec, json_t *root, const char *path, struct 
     spec->language = kg_strdup(language);
     spec->transport = kg_strdup(transport);
     spec->interrupt_by_message = strcmp(interrupt_mode, "message") == 0;
+    spec->savepoint_code = optional_string(ours, "savepoint");
     spec->variables_code = optional_string(ours, "variables");
     spec->env_code = optional_string(ours, "env");
     spec->env_restore_code = optional_string(ours, "env_restore");

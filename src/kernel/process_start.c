@@ -8,6 +8,7 @@
 
 #include "forks.h"
 #include "metrics.h"
+#include "savepoint_ask_priv.h"
 
 enum { AGENT_TIMEOUT_MS = 10 * 1000, LINK_TIMEOUT_MS = 5 * 1000 };
 enum { RETRY_LINK_MS = 10, RETRY_LINK_OF_FORK_MS = 3 }; // a forked kernel listens much earlier
@@ -23,6 +24,7 @@ start_cancel(struct process_start *start)
     if (start->call)
         sandbox_call_cancel(KG_STEAL(start->call));
     kernel_fork_cancel(KG_STEAL(start->fork));
+    savepoint_ask_cancel(KG_STEAL(start->ask));
     loop_timer_stop(start->deadline);
     loop_timer_stop(start->retry);
     loop_timer_stop(start->give_up);
@@ -50,6 +52,7 @@ start_on_log_tail(const json_t *body, const struct kg_error *agent_err, void *ar
     (void)agent_err; // the reason is then reported without the tail
     struct process_start *start = arg;
     start->call = NULL;
+    start_set_savepoint(start, NULL);
     KG_AUTO_FREE char *reason = KG_STEAL(start->failure);
     const char *said = json_string_value(json_object_get(body, "log_tail"));
     char line[MAX_SAID + 1] = "";
@@ -72,7 +75,7 @@ start_on_give_up(void *arg)
 void
 start_fail(struct process_start *start, const char *reason)
 {
-    if (start->adopting || start->forking) {
+    if (start->adopting || (start->forking && !start->savepoint)) {
         log_warning(start->adopting ? "an adopted kernel is replaced"
                                     : "a forked kernel is replaced by one by exec",
                     LOG_STR("sandbox", sandbox_id(start->sandbox)), LOG_STR("reason", reason));
@@ -199,6 +202,7 @@ start_on_message(struct process_start *start, enum jupyter_channel channel,
         metric_observe_since(METRIC_KERNEL_START_SECONDS, start->asked_us,
                              start->forking ? "fork" : "exec");
     start->exec_only = false;
+    start_set_savepoint(start, NULL);
     start_cancel(start);
     start->events->on_ready(start->arg);
 }
@@ -261,6 +265,10 @@ start_by_exec(struct process_start *start)
 static void
 fork_failed(struct process_start *start, const struct kg_error *err)
 {
+    if (start->savepoint) {
+        start_fail(start, err->message);
+        return;
+    }
     log_warning("a kernel was not forked; it is started by exec",
                 LOG_STR("sandbox", sandbox_id(start->sandbox)), LOG_STR("kernel", start->name),
                 LOG_ERR(err));
@@ -298,6 +306,27 @@ start_on_forked(int pid, const struct kg_error *fork_err, void *arg)
 }
 
 static void
+start_on_savepoint_answer(const json_t *answer, const struct kg_error *ask_err, void *arg)
+{
+    struct process_start *start = arg;
+    struct kg_error err = {0};
+    int pid = savepoint_answer_pid(answer);
+    start->ask = NULL;
+    if (answer && !pid)
+        kg_error_set(&err, KG_SAVEPOINT_FAILED, 0, "the savepoint could not fork");
+    start_on_forked(pid, !answer ? ask_err : pid ? NULL : &err, start);
+}
+
+static void
+ask_savepoint(struct process_start *start, const json_t *expected)
+{
+    json_auto_t *request = json_pack("{s:O*}", "connection_file",
+                                     json_object_get(expected, "connection_file"));
+    start->ask = savepoint_ask_new(start->context->loop, start->sandbox, start->savepoint, request,
+                                   AGENT_TIMEOUT_MS, start_on_savepoint_answer, start);
+}
+
+static void
 start_on_expected(const json_t *body, const struct kg_error *agent_err, void *arg)
 {
     struct process_start *start = arg;
@@ -305,6 +334,10 @@ start_on_expected(const json_t *body, const struct kg_error *agent_err, void *ar
     start->call = NULL;
     if (!body) {
         fork_failed(start, agent_err);
+        return;
+    }
+    if (start->savepoint) {
+        ask_savepoint(start, body);
         return;
     }
     start->fork = forks_ask(start->context->forks, start->spec->name, sandbox_id(start->sandbox),
@@ -365,7 +398,7 @@ start_new(struct process_start *start, const char *key)
 {
     start_reset(start);
     start->key = key;
-    if (can_fork(start))
+    if (start->savepoint || can_fork(start))
         start_by_fork(start);
     else
         start_by_exec(start);
@@ -389,6 +422,12 @@ replace_string(char **string, const char *by)
 }
 
 void
+start_set_savepoint(struct process_start *start, const char *savepoint)
+{
+    replace_string(&start->savepoint, savepoint);
+}
+
+void
 start_set_folder(struct process_start *start, const char *folder, const char *home)
 {
     replace_string(&start->folder, folder);
@@ -407,6 +446,7 @@ start_init(struct process_start *start, const struct kernel_context *context,
     start->name = settings->name;
     start->env = settings->env ? json_deep_copy(settings->env) : json_object();
     start_set_folder(start, settings->folder, settings->home);
+    start_set_savepoint(start, settings->savepoint);
     start->events = events;
     start->arg = arg;
     start->deadline = loop_timer_new(loop, start_on_deadline, start);
@@ -422,6 +462,7 @@ start_fini(struct process_start *start)
     loop_timer_free(start->retry);
     loop_timer_free(start->give_up);
     free(start->failure);
+    free(start->savepoint);
     free(start->info);
     free(start->folder);
     free(start->home);

@@ -16,7 +16,7 @@ enum { SETTLE_MS = 1000, EXIT_MS = 2000, WARM_UP_MS = 30 * 1000, GRACE_MS = 3000
 // A kernel that began less than EARLY_MS ago may have missed a signal, so another one follows.
 enum { EARLY_MS = 200, AGAIN_MS = 1000 };
 // Code or values above this are made into a request on a worker.
-enum { LARGE_REQUEST = 64 * 1024 };
+enum { LARGE_REQUEST = 64 * 1024, ASK_MS = 10 * 1000 };
 enum { MAX_ABORTED = 16 }; // requests of one execution
 
 // Whether the process that an execution ran on is still there when it ends.
@@ -316,6 +316,33 @@ on_warm_reply(struct kernel_runner *runner)
     runner->events->on_warm(runner->arg);
 }
 
+static void
+end_asking(struct kernel_runner *runner, const char *failure)
+{
+    struct kg_error err = {0};
+    if (runner->ask_id[0] == '\0')
+        return;
+    runner->ask_id[0] = '\0';
+    loop_timer_stop(runner->asking);
+    loop_timer_start(runner->next, 0);
+    if (failure)
+        kg_error_set(&err, KG_SAVEPOINT_FAILED, 0, "%.200s", failure);
+    runner->events->on_asked(failure ? &err : NULL, runner->arg);
+}
+
+static void
+on_ask_reply(struct kernel_runner *runner, const json_t *content)
+{
+    bool ok = strcmp(string_of(content, "status", "error"), "ok") == 0;
+    end_asking(runner, ok ? NULL : string_of(content, "evalue", "the kernel refused"));
+}
+
+static void
+runner_on_asking_too_long(void *arg)
+{
+    end_asking(arg, "the kernel did not answer in time");
+}
+
 // Failed or not, it has run: what a tap sends then shows the kernel's own errors.
 static void
 on_startup_reply(struct kernel_runner *runner, const json_t *content)
@@ -387,6 +414,8 @@ runner_on_message(struct kernel_runner *runner, enum jupyter_channel channel,
             on_warm_reply(runner);
         else if (is_reply && strcmp(message->parent_id, runner->startup_id) == 0)
             on_startup_reply(runner, message->content);
+        else if (is_reply && strcmp(message->parent_id, runner->ask_id) == 0)
+            on_ask_reply(runner, message->content);
         else if (channel == JUPYTER_SHELL && *run->probe_id &&
                  strcmp(message->parent_id, run->probe_id) == 0)
             run_end_unanswered(runner);
@@ -515,7 +544,8 @@ run_next(void *arg)
 {
     struct kernel_runner *runner = arg;
     struct execution *first = TAILQ_FIRST(&runner->queue);
-    bool silent = runner->warmup_id[0] != '\0' || runner->startup_id[0] != '\0';
+    bool silent = runner->warmup_id[0] != '\0' || runner->startup_id[0] != '\0' ||
+                  runner->ask_id[0] != '\0';
     // An interrupt that is under way must not hit the next execution. One that waited in the kernel
     // behind a tap's could neither be timed nor interrupted by itself.
     if (first && runner->process->state == PROCESS_UP && !runner->process->interrupting &&
@@ -678,6 +708,19 @@ runner_warm_up(struct kernel_runner *runner)
     return true;
 }
 
+int
+runner_ask(struct kernel_runner *runner, const char *code, struct kg_error *err)
+{
+    if (runner->process->state != PROCESS_UP || runner->run.execution)
+        return kg_error_set(err, KG_KERNEL_BUSY, 0, "the kernel runs code");
+    if (send_silent(runner, code, runner->ask_id, err) < 0) {
+        runner->ask_id[0] = '\0';
+        return -1;
+    }
+    loop_timer_start(runner->asking, ASK_MS);
+    return 0;
+}
+
 static void
 runner_on_warming_too_long(void *arg)
 {
@@ -728,6 +771,7 @@ runner_on_replacing(struct kernel_runner *runner)
     runner->started_up = false;
     runner->warmup_id[0] = runner->startup_id[0] = '\0';
     loop_timer_stop(runner->warming);
+    end_asking(runner, "the kernel ended meanwhile");
     run_stop_timers(&runner->run);
     update_hold(runner);
 }
@@ -802,6 +846,7 @@ runner_init(struct kernel_runner *runner, const struct kernel_context *context,
     TAILQ_INIT(&runner->queue);
     runner->next = loop_timer_new(loop, run_next, runner);
     runner->warming = loop_timer_new(loop, runner_on_warming_too_long, runner);
+    runner->asking = loop_timer_new(loop, runner_on_asking_too_long, runner);
     runner->run.timeout = loop_timer_new(loop, run_on_timeout, runner);
     runner->run.settle = loop_timer_new(loop, run_on_settle, runner);
     runner->run.again = loop_timer_new(loop, run_on_again, runner);
@@ -826,6 +871,7 @@ runner_fini(struct kernel_runner *runner)
     free(runner->startup);
     loop_timer_free(runner->next);
     loop_timer_free(runner->warming);
+    loop_timer_free(runner->asking);
     loop_timer_free(runner->run.timeout);
     loop_timer_free(runner->run.settle);
     loop_timer_free(runner->run.again);

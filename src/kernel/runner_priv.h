@@ -76,6 +76,8 @@ struct runner_events {
     void (*on_execution_done)(struct execution *execution, void *arg);
     // The warm-up has ended; not called where the process is replaced before.
     void (*on_warm)(void *arg);
+    // runner_ask() was answered; with `err` it was not, or the code has failed.
+    void (*on_asked)(const struct kg_error *err, void *arg);
 };
 
 // Invariants: an execution runs only while the process is UP, and while it is REPLACING because of
@@ -97,6 +99,8 @@ struct kernel_runner {
     // Of silent requests that are under way beside executions; empty: none.
     char startup_id[JUPYTER_MSG_ID_SIZE]; // for a tap that comes before the first execution
     char warmup_id[JUPYTER_MSG_ID_SIZE];
+    char ask_id[JUPYTER_MSG_ID_SIZE]; // runner_ask()
+    struct loop_timer *asking;
     struct loop_timer *warming;
     int64_t execution_count;
 };
@@ -114,6 +118,8 @@ void runner_end(struct kernel_runner *runner, const char *evalue);
 struct execution *runner_execute(struct kernel_runner *runner,
                                  const struct execution_request *request, struct kg_error *err);
 bool runner_warm_up(struct kernel_runner *runner);
+// Runs silent code in a kernel that is ready and runs nothing; on_asked follows. Executions wait.
+KG_MUST_CHECK int runner_ask(struct kernel_runner *runner, const char *code, struct kg_error *err);
 bool runner_is_busy(const struct kernel_runner *runner);
 // Interrupts the running execution, if there is one, and empties the queue.
 void runner_interrupt(struct kernel_runner *runner);

@@ -16,7 +16,7 @@ struct session;
 
 enum {
     SESSION_MAX_ID_LEN = 64,
-    SESSION_MAX_KERNELS = 16, // as many as its agent keeps
+    SESSION_MAX_KERNELS = 32, // its agent keeps more, with savepoints
 };
 
 const char *session_id(const struct session *session);
@@ -69,7 +69,9 @@ struct session_code {
     int64_t timeout_ms;    // from the moment the code runs
     int max_image_side;    // pixels: the kernel makes larger images smaller, if it can; 0: no limit
     bool keep_running;     // after the last reader has left, too
-    bool allow_stdin;      // the code may ask for input: execution_give_input()
+    // A savepoint that was made just before, which `done` names; or NULL.
+    const char *savepoint;
+    bool allow_stdin; // the code may ask for input: execution_give_input()
 };
 KG_MUST_CHECK struct execution *session_execute(struct session *session, struct kernel *kernel,
                                                 const struct session_code *code,

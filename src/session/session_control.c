@@ -123,6 +123,9 @@ struct execution *
 session_execute(struct session *session, struct kernel *kernel, const struct session_code *code,
                 struct kg_error *err)
 {
+    json_auto_t *dropped = session_savepoints_take_dropped(session);
+    json_auto_t *more_done = json_pack("{s:s*, s:O*}", "savepoint", code->savepoint,
+                                       "savepoints_dropped", dropped);
     const struct execution_request request = {
         .owner = session->owner,
         .session_id = session->id,
@@ -133,6 +136,7 @@ session_execute(struct session *session, struct kernel *kernel, const struct ses
         .timeout_ms = code->timeout_ms,
         .keep_running = code->keep_running,
         .allow_stdin = code->allow_stdin,
+        .more_done = more_done,
         .session_ends = session->one_shot,
     };
     struct execution *execution = kernel_execute(kernel, &request, err);

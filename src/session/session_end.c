@@ -26,6 +26,7 @@ dismantle(struct session *session, const char *reason, const struct kg_error *op
     struct kg_error err = {0};
     kg_error_set(&err, KG_SESSION_NOT_FOUND, 0, "%s", reason ? reason : "the session has ended");
     session_opens_fail(session, NULL, opens_err ? opens_err : &err);
+    session_savepoints_end(session, &err);
     session_kernel_calls_end(session, &err);
     session_recordings_end(session, &err);
     session_commands_end(session, &err);
@@ -53,6 +54,7 @@ dispose(struct session *session)
 {
     json_decref(session->env);
     json_decref(session->recorded_kernels);
+    session_savepoints_fini(session);
     free(session->home);
     json_decref(session->metadata);
     json_decref(session->face);

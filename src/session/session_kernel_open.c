@@ -25,6 +25,9 @@ session_folder_check(const char *field, const char *path, struct kg_error *err)
 static int
 check_name(const struct session *session, const char *name, struct kg_error *err)
 {
+    if (strncmp(name, SAVEPOINT_PREFIX, strlen(SAVEPOINT_PREFIX)) == 0)
+        return kg_error_set(err, KG_INVALID, 0, "name: \"%s…\" are the ids of savepoints",
+                            SAVEPOINT_PREFIX);
     if (!kernel_name_valid(name))
         return kg_error_set(err, KG_INVALID, 0,
                             "name: a kernel's name is 1 to %d of A-Z, a-z, 0-9, _ and -",
@@ -57,6 +60,12 @@ check_room(const struct session *session, struct kg_error *err)
     return 0;
 }
 
+int
+session_kernel_open_check(const struct session *session, const char *name, struct kg_error *err)
+{
+    return check_room(session, err) < 0 || check_name(session, name, err) < 0 ? -1 : 0;
+}
+
 static void
 call_on_look(const struct session_entry *entry, const struct kg_error *look_err, void *arg)
 {
@@ -78,7 +87,7 @@ session_kernel_open(struct session *session, const struct session_kernel_request
     char random[RANDOM_NAME_LEN + 1];
     const char *name = request->name ? request->name : random;
     id_random(random, RANDOM_NAME_LEN);
-    if (check_room(session, err) < 0 || check_name(session, name, err) < 0 ||
+    if (session_kernel_open_check(session, name, err) < 0 ||
         (request->cwd && session_folder_check("cwd", request->cwd, err) < 0))
         return NULL;
     struct session_kernel_call *call =
@@ -91,8 +100,9 @@ session_kernel_open(struct session *session, const struct session_kernel_request
         }
     }
     call->n_pending = request->cwd ? 3 : 2;
-    const struct kernel_settings settings =
+    struct kernel_settings settings =
         session_kernel_settings(session, request->spec, name, request->cwd);
+    settings.savepoint = request->savepoint;
     session_add_kernel(session, kernel_new(session->sessions->settings.kernels, session->sandbox,
                                            &settings, &session_kernel_events, session));
     session_kernel_call_record(call);

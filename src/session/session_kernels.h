@@ -23,6 +23,7 @@ struct session_kernel_request {
     // The folder in which its processes start, an absolute path; it must exist. NULL: the session's
     // session_home(), or /mnt/data.
     const char *cwd;
+    const char *savepoint; // kernel_settings; NULL: none
 };
 
 // A call under way. `fn` fires once, never before the call has returned; then the handle is gone.

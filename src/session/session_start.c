@@ -33,6 +33,8 @@ session_on_kernel_exit(struct sandbox *sandbox, const char *name, int pid, int e
     struct session_kernel *kernel = session_kernel_named(session, name);
     if (kernel)
         kernel_on_exit(kernel->kernel, pid, exit_code, signal, oom);
+    else
+        session_savepoint_on_exit(session, name, oom);
 }
 
 static bool
@@ -201,6 +203,7 @@ session_make(struct sessions *sessions, const struct session_record *record)
     session->home = record->home ? kg_strdup(record->home) : NULL;
     session->recorded_kernels = json_incref(record->kernels);
     session->outlives_kernels = record->outlives_kernels;
+    session_savepoints_init(session, record->savepoints);
     session->metadata = record->metadata ? json_deep_copy(record->metadata) : json_object();
     session->face = json_incref(record->face);
     session->ports_are_public = record->ports_are_public;
@@ -264,6 +267,7 @@ forget_strangers(struct session *session, const json_t *processes)
     json_array_foreach(processes, i, process) {
         const char *name = json_string_value(json_object_get(process, "name"));
         if (name && kernel_name_valid(name) && !session_kernel_named(session, name) &&
+            !session_savepoint_named(session, name) &&
             !kernelspecs_find(session->sessions->settings.specs, name, NULL))
             session_kernel_forget(session, name);
     }
@@ -323,6 +327,7 @@ adopt_kernels(struct session *session, const json_t *processes)
         const struct kernel_settings settings = session_kernel_settings(session, spec, name, cwd);
         adopt_kernel(session, &settings, find_process(processes, name));
     }
+    session_savepoints_adopt(session, processes);
     forget_strangers(session, processes);
 }
 

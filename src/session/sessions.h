@@ -52,6 +52,7 @@ struct sessions_settings {
     bool install_from_code;                    // code in the sandboxes may install them, too
     int64_t sandbox_start_timeout_ms;
     int64_t adopt_timeout_ms;   // for code that adopted kernels are still running
+    int64_t max_savepoints;     // of a session
     size_t max_further_kernels; // of all sessions (session_kernels.h), at most
 };
 

@@ -4,6 +4,8 @@
 //     sessions.c            the registry, limits, opening; file_links.c and session_tokens.c use it
 //     session_start.c       new and adopted sessions, the sandbox's events, expiry
 //     session_step.c        what kernels' events lead to
+//     session_branches.c    further kernels that are forked from savepoints
+//     session_savepoints.c  savepoints of kernels
 //     session_kernel_open.c    further kernels
 //     session_kernel_calls.c    calls about one kernel: restarts, removals
 //     session_record.c      what another gateway knows of a session, and changes of that
@@ -26,6 +28,7 @@
 #include "sandbox.h"
 #include "session.h"
 #include "session_kernels.h"
+#include "session_savepoints.h"
 #include "sessions.h"
 
 struct session_token;
@@ -76,6 +79,34 @@ struct session_kernel_call {
     void *arg;
 };
 
+#define SAVEPOINT_PREFIX "sp_" // of ids; no kernel has such a name
+
+struct session_savepoint {
+    TAILQ_ENTRY(session_savepoint) link;
+    char id[KERNEL_MAX_NAME_LEN + 1]; // also its name for the agent
+    char *name;                       // a client's; NULL: none
+    const struct kernelspec *spec;
+    char *kernel; // the name of the one that it was made of
+    int64_t created_wall_ms;
+    int64_t execution_count, memory_bytes; // struct kernel_savepoint
+    json_t *lost;                          // the same
+    bool is_ready;
+    bool is_hidden; // made for a call, and dropped with it
+};
+
+struct savepoint_call {
+    TAILQ_ENTRY(savepoint_call) link;
+    struct session *session;
+    char id[KERNEL_MAX_NAME_LEN + 1];     // of its savepoint; empty: none
+    char branch[KERNEL_MAX_NAME_LEN + 1]; // a kernel's name
+    struct savepoint_making *making;
+    void (*on_made)(struct savepoint_call *call); // of a hidden one
+    struct session_kernel_call *kernel_call;
+    struct session_recording *recording;
+    savepoint_call_fn fn;
+    void *arg;
+};
+
 // A restart of all kernels under way.
 struct session_restart {
     int n_pending;
@@ -116,6 +147,11 @@ struct session {
     TAILQ_HEAD(, session_kernel_call) kernel_calls;
     json_t
         *recorded_kernels; // further ones in the record of an adopted session, until they are made
+    TAILQ_HEAD(, session_savepoint) savepoints; // the oldest first
+    TAILQ_HEAD(, savepoint_call) savepoint_calls;
+    json_t *recorded_savepoints; // as recorded_kernels
+    json_t *dropped_savepoints;  // the latest that the session has dropped itself
+    json_t *untold_savepoints;   // the ids of those that no `done` line has named
     bool outlives_kernels; // one was removed: it does not end with the last one
     int n_file_ops;        // under way
     TAILQ_HEAD(, session_open) opens;
@@ -256,7 +292,37 @@ void session_drop_kernel(struct session *session, struct session_kernel *kernel,
 void sessions_kernels_init(struct sessions *sessions);
 void sessions_kernels_fini(struct sessions *sessions);
 
+// ---- session_savepoints.c -------------------------------------------------------------------
+
+// `recorded` is borrowed, or NULL.
+void session_savepoints_init(struct session *session, json_t *recorded);
+// Ends the calls; then, with the session, the list. The processes end with the sandbox.
+void session_savepoints_end(struct session *session, const struct kg_error *err);
+void session_savepoints_fini(struct session *session);
+// For the record, a new reference; NULL: there are none.
+json_t *session_savepoints_record(const struct session *session);
+// Takes up those of the record that still run.
+void session_savepoints_adopt(struct session *session, const json_t *processes);
+// The agent says that its process has ended.
+void session_savepoint_on_exit(struct session *session, const char *id, bool oom);
+// Also one that is being made, or is hidden; NULL: there is none.
+struct session_savepoint *session_savepoint_named(const struct session *session, const char *id);
+struct session_savepoint *session_savepoint_add(struct session *session, const char *id,
+                                                const struct kernelspec *spec, const char *kernel,
+                                                const char *name);
+struct savepoint_call *savepoint_call_new(struct session *session, savepoint_call_fn fn, void *arg);
+// Without `fn`.
+void savepoint_call_free(struct savepoint_call *call);
+void savepoint_call_end(struct savepoint_call *call, const struct kg_error *err);
+// Makes the savepoint of a call; on_made follows if it is hidden, else the call ends.
+KG_MUST_CHECK int savepoint_call_make(struct savepoint_call *call, struct kernel *kernel,
+                                      const char *name, bool is_hidden, struct kg_error *err);
+
 // ---- session_kernel_open.c ------------------------------------------------------------------
+
+// Whether a further kernel of that name may be opened: the errors of session_kernel_open().
+KG_MUST_CHECK int session_kernel_open_check(const struct session *session, const char *name,
+                                            struct kg_error *err);
 
 // Fails unless `path` is an absolute path of a folder that a kernel may have; `field` names it.
 KG_MUST_CHECK int session_folder_check(const char *field, const char *path, struct kg_error *err);
@@ -284,6 +350,11 @@ struct session_kernel_call *session_kernel_call_waiting(const struct session *se
 struct session_kernel_call *session_kernel_begin_to_remove(struct session *session,
                                                            struct session_kernel *kernel,
                                                            session_kernel_fn fn, void *arg);
+// session_kernel_restart(), but the process is forked from a savepoint: kernel_restore().
+KG_MUST_CHECK struct session_kernel_call *
+session_kernel_restore(struct session *session, const char *name, const char *savepoint,
+                       int64_t execution_count, session_kernel_fn fn, void *arg,
+                       struct kg_error *err);
 // Answers calls whose kernel has started, and ends kernels that are to be removed.
 void session_kernel_calls_step(struct session *session);
 // Has a process killed that the session does not know.
@@ -312,6 +383,7 @@ struct session_record {
     json_t *tokens;   // the same: session_tokens_list()
     json_t *face;     // NULL: session_face() has none
     bool ports_are_public;
+    json_t *savepoints; // NULL: none: session_savepoints_record()
     json_t *kernels; // the same: of each further kernel {"name", "kernel", "cwd"?}
     bool outlives_kernels;
     int64_t created_wall_ms, idle_timeout_ms;

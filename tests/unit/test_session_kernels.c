@@ -34,7 +34,7 @@ static struct session_kernel_call *
 ask_for(struct fixture *f, struct opener *opener, size_t spec, const char *name, const char *cwd,
         struct answer *answer)
 {
-    const struct session_kernel_request request = {kernelspecs_at(f->specs, spec), name, cwd};
+    const struct session_kernel_request request = {kernelspecs_at(f->specs, spec), name, cwd, NULL};
     return session_kernel_open(opener->session, &request, on_answer, answer, &answer->err);
 }
 

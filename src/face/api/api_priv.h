@@ -28,9 +28,25 @@ struct execute_body {
     const json_t *env;       // or NULL
     bool keep_running;
     bool allow_stdin;
+    bool savepoint;     // one is made before it runs
+    const char *branch; // the kernel's name; NULL: the default one of `spec`
 };
 KG_MUST_CHECK int execute_body_parse(const struct api_context *context, const json_t *root,
                                      struct execute_body *ret, struct kg_error *err);
+
+// The bodies of POST sessions/{id}/savepoints and of …/branches; borrowed.
+struct savepoint_body {
+    const char *name;              // or NULL; of a branch always there
+    const char *from;              // a savepoint's id, of a branch; or NULL
+    const char *branch;            // the kernel's name; or NULL
+    const struct kernelspec *spec; // its default kernel; or NULL
+};
+KG_MUST_CHECK int savepoint_body_parse(const struct api_context *context, const json_t *root,
+                                       struct savepoint_body *ret, struct kg_error *err);
+KG_MUST_CHECK int branch_body_parse(const struct api_context *context, const json_t *root,
+                                    struct savepoint_body *ret, struct kg_error *err);
+// An object without members.
+KG_MUST_CHECK int empty_body_parse(const json_t *root, struct kg_error *err);
 
 // The body of POST executions/{id}/input; borrowed.
 KG_MUST_CHECK int execution_input_body_parse(const json_t *root, const char **ret,

@@ -145,9 +145,9 @@ int
 execute_body_parse(const struct api_context *context, const json_t *root, struct execute_body *ret,
                    struct kg_error *err)
 {
-    static const char *const names[] = {"code",        "session_id", "kernel",        "language",
-                                        "timeout",     "variables",  "on_disconnect", "env",
-                                        "allow_stdin", NULL};
+    static const char *const names[] = {
+        "code", "session_id", "kernel", "language", "timeout", "variables",
+        "on_disconnect", "env", "allow_stdin", "savepoint", "branch", NULL};
     *ret = (struct execute_body){0};
     if (check_names(root, names, err) < 0 || take_code(context, root, &ret->code, err) < 0 ||
         take_string(root, "session_id", &ret->session_id, err) < 0 ||
@@ -156,9 +156,62 @@ execute_body_parse(const struct api_context *context, const json_t *root, struct
         take_object(root, "variables", MAX_VARIABLES, &ret->variables, err) < 0 ||
         take_env(root, &ret->env, err) < 0 ||
         take_on_disconnect(root, &ret->keep_running, err) < 0 ||
+        take_string(root, "branch", &ret->branch, err) < 0 ||
+        take_flag(root, "savepoint", &ret->savepoint, err) < 0 ||
         take_flag(root, "allow_stdin", &ret->allow_stdin, err) < 0)
         return -1;
     return 0;
+}
+
+static int
+take_kernel_of_session(const struct api_context *context, const json_t *root,
+                       struct savepoint_body *ret, struct kg_error *err)
+{
+    const char *kernel;
+    if (take_string(root, "kernel", &kernel, err) < 0 ||
+        take_string(root, "branch", &ret->branch, err) < 0)
+        return -1;
+    if (kernel && ret->branch)
+        return kg_error_set(err, KG_INVALID, 0, "kernel and branch: give one of them");
+    if (kernel)
+        ret->spec = kernelspecs_find(context->face->specs, kernel, err);
+    return kernel && !ret->spec ? -1 : 0;
+}
+
+int
+savepoint_body_parse(const struct api_context *context, const json_t *root,
+                     struct savepoint_body *ret, struct kg_error *err)
+{
+    static const char *const names[] = {"name", "kernel", "branch", NULL};
+    *ret = (struct savepoint_body){0};
+    if (check_names(root, names, err) < 0 || take_string(root, "name", &ret->name, err) < 0)
+        return -1;
+    return take_kernel_of_session(context, root, ret, err);
+}
+
+int
+branch_body_parse(const struct api_context *context, const json_t *root, struct savepoint_body *ret,
+                  struct kg_error *err)
+{
+    static const char *const names[] = {"name", "from", "kernel", "branch", NULL};
+    *ret = (struct savepoint_body){0};
+    if (check_names(root, names, err) < 0 || take_string(root, "name", &ret->name, err) < 0 ||
+        take_string(root, "from", &ret->from, err) < 0 ||
+        take_kernel_of_session(context, root, ret, err) < 0)
+        return -1;
+    if (!ret->name)
+        return kg_error_set(err, KG_INVALID, 0, "name is missing: a name for the branch");
+    if (ret->from && (ret->branch || ret->spec))
+        return kg_error_set(err, KG_INVALID, 0,
+                            "from: a savepoint has its kernel; leave kernel and branch out");
+    return 0;
+}
+
+int
+empty_body_parse(const json_t *root, struct kg_error *err)
+{
+    static const char *const names[] = {NULL};
+    return check_names(root, names, err);
 }
 
 int

@@ -2,10 +2,13 @@
 // POST execute: reads the body, opens the session and starts the execution, whose lines are the
 // answer.
 
+#include <stdio.h>
 #include <string.h>
 
 #include "api_priv.h"
 #include "session.h"
+#include "session_kernels.h"
+#include "session_savepoints.h"
 #include "sessions.h"
 
 // A request whose body is being read, and whose session is opened then. While a worker reads the
@@ -20,6 +23,9 @@ struct pending {
     char *variables;          // JSON text, since values take many times as much memory
     char *env;                // the same
     struct session_open *open;
+    struct session *session; // while its savepoint is made
+    char kernel[KERNEL_MAX_NAME_LEN + 1];
+    struct savepoint_call *making;
 };
 
 static void
@@ -30,6 +36,7 @@ pending_free(void *arg)
         return;
     if (pending->open)
         session_open_cancel(pending->open);
+    savepoint_call_cancel(pending->making);
     json_decref(pending->root);
     free(pending->variables);
     free(pending->env);
@@ -72,18 +79,14 @@ execute_read_body(const char *text, size_t len, void *arg)
 
 // ---- The session ----------------------------------------------------------------------------
 
+// Takes `waiting`. `savepoint` is the id of one that was made for this; or NULL.
 static void
-execute_on_session(struct session *session, struct kernel *kernel, const struct kg_error *open_err,
-                   void *arg)
+execute_run(struct pending *waiting, struct session *session, struct kernel *kernel,
+            const char *savepoint)
 {
-    KG_AUTO(pending) pending = arg;
+    KG_AUTO(pending) pending = waiting;
     struct http_request *request = pending->request;
     http_request_disown(request); // its answer has a state of its own
-    pending->open = NULL;
-    if (open_err) {
-        http_reply_error(request, open_err);
-        return;
-    }
     const struct session_code code = {
         .code = pending->body.code,
         .variables = pending->variables,
@@ -91,6 +94,7 @@ execute_on_session(struct session *session, struct kernel *kernel, const struct 
         .timeout_ms = pending->body.timeout_ms,
         .keep_running = pending->body.keep_running,
         .allow_stdin = pending->body.allow_stdin,
+        .savepoint = savepoint,
     };
     struct kg_error err = {0};
     KG_AUTO(execution) execution = session_execute(session, kernel, &code, &err);
@@ -101,6 +105,47 @@ execute_on_session(struct session *session, struct kernel *kernel, const struct 
     http_reply_header(request, "X-Session-Id", session_id(session));
     http_reply_header(request, "X-Execution-Id", execution_id(execution));
     pending->on_started(request, pending->context, execution);
+}
+
+static void
+execute_on_savepoint(const json_t *savepoint, const struct kg_error *make_err, void *arg)
+{
+    struct pending *pending = arg;
+    struct kg_error err = make_err ? *make_err : (struct kg_error){0};
+    struct kernel *kernel = NULL;
+    pending->making = NULL;
+    if (!make_err)
+        kernel = session_kernel_find(pending->session, pending->kernel, &err);
+    if (kernel)
+        execute_run(pending, pending->session, kernel,
+                    json_string_value(json_object_get(savepoint, "savepoint")));
+    else
+        http_reply_error(pending->request, &err);
+}
+
+static void
+execute_on_session(struct session *session, struct kernel *kernel, const struct kg_error *open_err,
+                   void *arg)
+{
+    struct pending *pending = arg;
+    struct kg_error err = open_err ? *open_err : (struct kg_error){0};
+    pending->open = NULL;
+    if (!open_err && pending->body.branch)
+        kernel = session_kernel_find(session, pending->body.branch, &err);
+    if (err.code != KG_OK) {
+        http_reply_error(pending->request, &err);
+        return;
+    }
+    if (!pending->body.savepoint) {
+        execute_run(pending, session, kernel, NULL);
+        return;
+    }
+    pending->session = session;
+    snprintf(pending->kernel, sizeof pending->kernel, "%s", kernel_name(kernel));
+    pending->making =
+        session_savepoint_make(session, kernel, NULL, execute_on_savepoint, pending, &err);
+    if (!pending->making)
+        http_reply_error(pending->request, &err);
 }
 
 static void

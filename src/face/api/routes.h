@@ -58,6 +58,22 @@
           HTTP_KEY_IN_QUERY, session_in_path)                                                      \
     ROUTE(DELETE, "/api/v1/sessions/{id}/tokens/{token}", handle_token_revoke,                     \
           0, session_in_path)                                                                      \
+    ROUTE(POST, "/api/v1/sessions/{id}/savepoints", handle_savepoint_make,                         \
+          HTTP_JSON_BODY | HTTP_SCOPE_RUN, session_in_path)                                        \
+    ROUTE(GET, "/api/v1/sessions/{id}/savepoints", handle_savepoint_list,                          \
+          HTTP_KEY_IN_QUERY | HTTP_SCOPE_READ, session_in_path)                                    \
+    ROUTE(DELETE, "/api/v1/sessions/{id}/savepoints/{savepoint}", handle_savepoint_drop,           \
+          HTTP_SCOPE_RUN, session_in_path)                                                         \
+    ROUTE(POST, "/api/v1/sessions/{id}/savepoints/{savepoint}/restore", handle_savepoint_restore,  \
+          HTTP_STARTS_WORK | HTTP_JSON_BODY | HTTP_SCOPE_RUN, session_in_path)                     \
+    ROUTE(POST, "/api/v1/sessions/{id}/branches", handle_branch_open,                              \
+          HTTP_STARTS_WORK | HTTP_JSON_BODY | HTTP_SCOPE_RUN, session_in_path)                     \
+    ROUTE(GET, "/api/v1/sessions/{id}/branches", handle_branch_list,                               \
+          HTTP_KEY_IN_QUERY | HTTP_SCOPE_READ, session_in_path)                                    \
+    ROUTE(DELETE, "/api/v1/sessions/{id}/branches/{branch}", handle_branch_end,                    \
+          HTTP_SCOPE_RUN, session_in_path)                                                         \
+    ROUTE(POST, "/api/v1/sessions/{id}/branches/{branch}/promote", handle_branch_promote,          \
+          HTTP_STARTS_WORK | HTTP_JSON_BODY | HTTP_SCOPE_RUN, session_in_path)                     \
     ROUTE(POST, "/api/v1/sessions/{id}/packages", handle_packages_install,                         \
           HTTP_STARTS_WORK | HTTP_JSON_BODY | HTTP_SCOPE_RUN, session_in_path)                     \
     ROUTE(GET, "/api/v1/sessions/{id}/packages", handle_packages_list,                             \

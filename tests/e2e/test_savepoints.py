@@ -1,0 +1,400 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Savepoints and branches of real kernels: what they have, what they do not touch, how they end."""
+
+import concurrent.futures
+import time
+
+import pytest
+from kernelgate import HELD, problem, wait_for
+from session_savepoints import Savepoints
+
+# Twenty kinds of variables, and a cell whose result is equal wherever they are.
+KINDS = r"""
+import asyncio, collections, contextvars, dataclasses, datetime, decimal, fractions, functools, io, itertools
+import pathlib, random, re, sqlite3, string, tempfile
+import numpy as np, pandas as pd, matplotlib.pyplot as plt
+
+@dataclasses.dataclass
+class Point:
+    x: int
+    y: int = 2
+
+def counter():
+    n = 0
+    def step():
+        nonlocal n
+        n += 1
+        return n
+    return step
+
+number, text, raw, nothing = 2**70, "äöü 🎈", b"\x00\xff", None
+listed = [1, [2, {"three": {4}}]]
+point, step, doubled = Point(1), counter(), lambda value: value * 2 + number
+generator = (n * n for n in itertools.count(3)); next(generator)
+frame = pd.DataFrame({"a": np.arange(1000), "b": list("xyzab") * 200})
+array = np.linspace(0, 1, 500).reshape(20, 25)
+default = collections.defaultdict(list, {"k": [1]})
+moment, money, third = datetime.datetime(2026, 1, 2), decimal.Decimal("1.10"), fractions.Fraction(1, 3)
+pattern, path = re.compile(r"(\d+)"), pathlib.Path("/mnt/data/kinds")
+seeded = np.random.default_rng(7); seeded.random(3)
+drawn = random.Random(7); drawn.random()
+variable = contextvars.ContextVar("variable", default=1); variable.set(5)
+memory = io.StringIO(); memory.write("kept")
+opened = open("/mnt/data/kinds.txt", "w+"); opened.write("0123456789"); opened.flush(); opened.seek(4)
+frame.to_parquet("/mnt/data/kinds.parquet")
+step(); step()
+"""
+SEEN = r"""
+(number, text, raw, nothing, listed, point, step(), doubled(1), next(generator), frame["a"].sum(),
+ frame["b"].value_counts().to_dict(), float((array @ array.T).sum()), dict(default), moment, money, third,
+ pattern.search("a12").group(), str(path), float(seeded.random()), drawn.random(), variable.get(),
+ memory.getvalue(), opened.read(2), opened.tell(), pd.read_parquet("/mnt/data/kinds.parquet").shape)
+"""
+
+
+@pytest.fixture
+def savepoints(gateway, session):
+    return Savepoints(gateway, session)
+
+
+def value(run, code, **fields):
+    lines = run(code, **fields)
+    assert lines.status == "ok", lines
+    return lines.one("result")["text"]
+
+
+# ---- Savepoints
+
+
+def test_undo(run, savepoints):
+    run("import pandas as pd\nframe = pd.DataFrame({'a': range(5)})")
+    made = savepoints.make(name="loaded")
+    assert made["name"] == "loaded" and made["kernel"] == "python" and made["execution_count"] == 1
+    assert made["lost"] == [] and made["savepoint"].startswith("sp_")
+    run("frame.drop(frame.index, inplace=True)")
+    assert value(run, "len(frame)") == "0"
+    assert savepoints.restore(made["savepoint"]) == made
+    assert value(run, "len(frame)") == "5"
+    run("del frame")
+    savepoints.restore(made["savepoint"])  # it stays
+    lines = run("len(frame)")
+    assert lines.one("result")["text"] == "5" and lines.done["execution_count"] == 2
+    assert savepoints.list() == {"savepoints": [made], "dropped": []}
+    savepoints.drop(made["savepoint"])
+    assert savepoints.ids() == [] and value(run, "len(frame)") == "5"
+    savepoints.restore(made["savepoint"], 404, "not_found")
+
+
+def test_all_kinds_of_variables(run, savepoints):
+    run(KINDS)
+    made = savepoints.make()
+    seen = value(run, SEEN)
+    savepoints.branch("first", **{"from": made["savepoint"]})
+    assert value(run, SEEN, branch="first") == seen
+    assert value(run, SEEN, branch="first") != seen  # generators and offsets go on
+    savepoints.restore(made["savepoint"])
+    assert value(run, SEEN) == seen
+    savepoints.branch("second", branch="first")  # a branch of a branch, from now
+    assert value(run, "step()", branch="second") == value(run, "step()", branch="first") == "5"
+    for name in "first", "second":  # what code uses of a kernel works in it
+        lines = run("import sys\nprint('out'); print('err', file=sys.stderr)\n!echo shell", branch=name)
+        assert lines.text().split() == ["out", "shell"] and lines.text("stderr") == "err\n"
+        assert run("plt.plot([1, 2]); plt.show()", branch=name).one("display")["format"] == "png"
+        assert value(run, "await asyncio.sleep(0.01, 'awaited')", branch=name) == "'awaited'"
+        assert run("1 / 0", branch=name).one("error")["ename"] == "ZeroDivisionError"
+
+
+def test_random_numbers_differ(run, savepoints):
+    run("import random, uuid, os, tempfile, numpy as np\nnp.random.rand()")
+    made = savepoints.make()
+    code = "(random.random(), float(np.random.rand()), uuid.uuid4(), os.urandom(4), tempfile.mktemp())"
+    seen = [value(run, code)]
+    for name in "abc":
+        savepoints.branch(name, **{"from": made["savepoint"]})
+        seen.append(value(run, code, branch=name))
+    parts = [each.strip("()").split(", ") for each in seen]
+    assert all(len({part[i] for part in parts}) == 4 for i in range(len(parts[0])))
+
+
+def test_what_is_lost_is_said(run, savepoints):
+    run(
+        "import socket, subprocess, threading, time\nkept = 1\n"
+        "threading.Thread(target=time.sleep, args=(1000,), daemon=True, name='mine').start()\n"
+        "listener = socket.create_server(('127.0.0.1', 0))\n"
+        "child = subprocess.Popen(['sleep', '1000'])"
+    )
+    made = savepoints.make()
+    assert made["lost"] == ["1 thread", "1 network socket", "1 child process"]
+    savepoints.branch("b", **{"from": made["savepoint"]})
+    assert value(run, "kept", branch="b") == "1"
+    assert value(run, "[t for t in threading.enumerate() if t.name == 'mine']", branch="b") == "[]"
+    assert run("listener.accept()", branch="b").status == "error"
+    # The parent's have not noticed.
+    assert value(run, "child.poll() is None and listener.getsockname()[1] > 0") == "True"
+
+
+def test_one_before_a_cell(run, savepoints):
+    run("x = 1")
+    lines = run("x = 2", savepoint=True)
+    id_ = lines.done["savepoint"]
+    assert savepoints.ids() == [id_]
+    savepoints.restore(id_)
+    assert value(run, "x") == "1" and "savepoint" not in run("x").done
+
+
+def test_the_bound(run, savepoints):
+    run("x = 0")
+    named = savepoints.make(name="first")["savepoint"]
+    ends = [run(f"x = {i}", savepoint=True).done for i in range(1, 101)]
+    made = [end["savepoint"] for end in ends]
+    assert savepoints.ids() == [named, *made[-7:]]
+    listed = savepoints.list()
+    assert [each["savepoint"] for each in listed["dropped"]] == made[-23:-7]
+    assert all("max-savepoints" in each["reason"] for each in listed["dropped"])
+    assert sum((end.get("savepoints_dropped", []) for end in ends), []) == made[:-7]
+    assert "savepoints_dropped" not in run("x").done
+    savepoints.restore(named)
+    assert value(run, "x") == "0"
+    assert int(value(run, "len([n for n in __import__('os').listdir('/proc') if n.isdigit()])")) < 20
+
+
+def test_named_ones_are_not_dropped(run, savepoints):
+    run("x = 0")
+    for i in range(8):
+        savepoints.make(name=str(i))
+    assert "max-savepoints" in savepoints.make(409, "too_many_savepoints")
+    savepoints.drop(savepoints.ids()[0])
+    savepoints.make()
+
+
+# ---- When
+
+
+def test_a_busy_kernel(gateway, session, run, savepoints):
+    run("x = 1")
+    made = savepoints.make()
+    with gateway.stream(HELD, session_id=session) as reader:
+        reader.next_of("stdout")
+        savepoints.make(409, "kernel_busy")
+        savepoints.branch("b", 409, "kernel_busy")
+        problem(
+            gateway.client.post(
+                "/api/v1/execute", json={"code": "1", "session_id": session, "savepoint": True}
+            ),
+            409, "kernel_busy",
+        )  # fmt: skip
+        savepoints.restore(made["savepoint"])
+        assert reader.rest().status == "interrupted"
+    assert value(run, "x") == "1"
+
+
+@pytest.mark.parametrize("end", ["os._exit(3)", "os.kill(os.getpid(), 9)", "restart"])
+def test_a_kernel_that_has_ended(gateway, session, run, savepoints, end):
+    run("import os\nx = 41")
+    made = savepoints.make()
+    savepoints.branch("b")
+    if end == "restart":
+        gateway.client.post(f"/api/v1/sessions/{session}/restart").raise_for_status()
+    else:
+        assert run(end).status == "died"
+        assert value(run, "x", branch="b") == "41"
+    assert run("x").status == "error"
+    savepoints.restore(made["savepoint"])
+    assert value(run, "x + 1") == "42"
+
+
+def test_the_next_gateway(start_gateway):
+    gateway = start_gateway("--keep-sandboxes")
+    session = gateway.create_session()
+    savepoints = Savepoints(gateway, session)
+    run = lambda code, **fields: gateway.execute(code, session_id=session, **fields)  # noqa: E731
+    run("x = 1")
+    made, lost = savepoints.make(name="kept"), savepoints.make()
+    savepoints.branch("b")
+    run("x = 2")
+    run("x = 3", branch="b")
+    gateway.kill()
+    gateway.start()
+    savepoints = Savepoints(gateway, session)
+    wait_for(lambda: gateway.client.get(f"/api/v1/sessions/{session}").status_code == 200)
+    assert savepoints.ids() == [made["savepoint"], lost["savepoint"]]
+    assert savepoints.list()["savepoints"][0] == made
+    assert value(run, "x", branch="b") == "3"
+    savepoints.restore(made["savepoint"])
+    assert value(run, "x") == "1" and list(savepoints.branches()) == ["b"]
+    gateway.delete_session(session)
+
+
+# ---- Branches
+
+
+def test_three_models_and_the_best(run, savepoints):
+    run("import numpy as np\nx = np.linspace(0, 1, 50); y = 3 * x**2 + 1")
+    loaded = savepoints.make(name="loaded")["savepoint"]
+    for degree in 1, 2, 3:
+        savepoints.branch(f"degree-{degree}", **{"from": loaded})
+    with concurrent.futures.ThreadPoolExecutor(3) as pool:
+        code = "fit = np.polyfit(x, y, {0}); float(abs(np.polyval(fit, x) - y).max())"
+        errors = list(
+            pool.map(lambda n: float(value(run, code.format(n), branch=f"degree-{n}")), (1, 2, 3))
+        )
+    assert errors[0] > 0.1 and errors[1] < 1e-9
+    assert run("fit").status == "error"  # the main kernel has none
+    assert set(savepoints.branches()) == {"degree-1", "degree-2", "degree-3"}
+    savepoints.promote("degree-2")
+    assert value(run, "len(fit)") == "3"
+    for degree in 1, 3:
+        savepoints.end(f"degree-{degree}")
+    assert savepoints.branches() == {} and savepoints.ids() == [loaded]
+
+
+def test_branches_do_not_touch_each_other(gateway, session, run, savepoints):
+    run("x = [1]")
+    for name in "ab":
+        savepoints.branch(name)
+    run("x.append('a')", branch="a")
+    assert value(run, "x", branch="b") == "[1]" == value(run, "x")
+    with gateway.stream("while True: pass", session_id=session, branch="a", timeout=60) as reader:
+        url = f"/api/v1/executions/{reader.response.headers['x-execution-id']}/interrupt"
+        time.sleep(0.2)
+        gateway.client.post(url).raise_for_status()
+        assert reader.rest().status == "interrupted"
+    assert value(run, "x", branch="a") == "[1, 'a']"
+    assert run("while True: pass", branch="b", timeout=0.5).status == "timeout"
+    assert value(run, "x", branch="b") == "[1]"
+    assert run("import os; os._exit(1)", branch="a").status == "died"
+    assert value(run, "x") == "[1]" == value(run, "x", branch="b")
+    assert run("x", branch="a").status == "error"  # it was replaced by a new one
+    savepoints.end("a")
+    problem_ = {"code": "1", "session_id": session, "branch": "a"}
+    problem(gateway.client.post("/api/v1/execute", json=problem_), 404, "not_found")
+
+
+@pytest.mark.only("oci", "counts the memory of its control group")
+def test_out_of_memory_in_a_branch(run, savepoints):
+    run("x = 1")
+    savepoints.branch("b")
+    made = savepoints.make(name="kept")
+    lines = run("data = bytearray(10 << 30)\nfor i in range(0, len(data), 4096): data[i] = 1", branch="b", timeout=60)
+    assert lines.status in ("died", "error")
+    assert value(run, "x") == "1"
+    listed = savepoints.list()
+    gone = [each["savepoint"] for each in listed["dropped"]]
+    assert savepoints.ids() == [made["savepoint"]] or gone == [made["savepoint"]]
+
+
+def test_bad_requests(gateway, session, run, savepoints):
+    run("x = 1")
+    for body in {"name": ""}, {"name": 1}, {"name": "x" * 65}, {"name": "a\nb"}, {"other": 1}, {"kernel": 1}:
+        savepoints.make(400, "invalid_request", **body)
+    savepoints.make(404, "not_found", kernel="javascript")
+    savepoints.make(404, "not_found", branch="none")
+    savepoints.make(404, "unknown_kernel", kernel="cobol")
+    for name in "", "a b", "python", "sp_abc", "x" * 33:
+        savepoints.branch(name, 400, "invalid_request")
+    savepoints.branch("b", 404, "not_found", **{"from": "sp_none"})
+    savepoints.branch("b")
+    savepoints.branch("b", 400, "invalid_request")  # there is one
+    savepoints.end("python", 400, "invalid_request")
+    savepoints.promote("python", 400, "invalid_request")
+    for method in savepoints.end, savepoints.promote:
+        method("none", 404, "not_found")
+    savepoints.restore("none", 404, "not_found")
+    savepoints.drop("python", 404, "not_found")
+    Savepoints(gateway, "nobody").make(404, "session_not_found")
+
+
+def test_a_kernel_without_savepoints(gateway, session, savepoints):
+    gateway.execute("1", session_id=session, language="javascript")
+    assert "javascript" in savepoints.make(501, "not_supported", kernel="javascript")
+
+
+# ---- Code that does not want it
+
+
+DAMAGES = {
+    "no child": ("m.make = lambda text: None", "reached in time"),
+    "a lie": ("m._fork = lambda run: 1", "reached in time"),
+    "the end": ("import os; m._fork = lambda run: os._exit(1)", ("reached in time", "meanwhile")),
+    "stops itself": (
+        "import os, signal; m._fork = lambda run: os.kill(os.getpid(), signal.SIGSTOP)",
+        "reached in time",
+    ),
+    "never answers": ("import time; m.make = lambda text: time.sleep(1000)", "did not answer in time"),
+    "damaged": ("m.make = None", "not callable"),
+}
+
+
+def test_a_kernel_that_does_not_fork(gateway):
+    def try_one(damage):
+        code, refused = damage
+        session = gateway.create_session()
+        savepoints = Savepoints(gateway, session)
+        gateway.execute(f"import kernelgate_savepoints as m\n{code}", session_id=session)
+        detail = savepoints.make(500, "savepoint_failed")
+        assert any(each in detail for each in ([refused] if isinstance(refused, str) else refused))
+        assert savepoints.list()["savepoints"] == []
+        gateway.client.post(f"/api/v1/sessions/{session}/restart").raise_for_status()
+        savepoints.make()
+        gateway.delete_session(session)
+
+    with concurrent.futures.ThreadPoolExecutor(len(DAMAGES)) as pool:
+        tried = pool.map(try_one, DAMAGES.values())
+        other = gateway.create_session()
+        assert gateway.execute("1 + 1", session_id=other).one("result")["text"] == "2"
+        gateway.delete_session(other)
+        list(tried)
+
+
+SOMEBODY = r"""
+import json, os, socket, kernelgate_savepoints as m
+def make(text):
+    folder = os.path.dirname(json.loads(text)["connection_file"])
+    server = socket.socket(socket.AF_UNIX); server.bind(f"{folder}/k-6"); server.listen(1)
+    def answer():
+        connection, _ = server.accept()
+        connection.recv(4096)
+        connection.sendall(ANSWER)
+    import threading; threading.Thread(target=answer, daemon=True).start()
+m.make = make
+"""
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b'{"pid": 1}\n', b'{"pid": -1}\n', b'{"pid": "x"}\n', b"{}\n", b"[]\n", b"nonsense\n", b"x" * 100000, b"",
+        b'{"pid": 99999999999999999999}\n',
+    ],
+    ids=lambda answer: answer[:20].decode(),
+)  # fmt: skip
+def test_a_kernel_that_lies(run, savepoints, answer):
+    run(SOMEBODY.replace("ANSWER", repr(answer)))
+    savepoints.make(500, "savepoint_failed")
+    assert savepoints.list()["savepoints"] == [] and value(run, "1 + 1") == "2"
+
+
+def test_somebody_elses_process(run, savepoints):
+    """The kernel itself, and a child of it, which is not the agent's."""
+    for pid in "os.getpid()", "__import__('subprocess').Popen(['sleep', '1000']).pid":
+        code = SOMEBODY.replace("ANSWER", f"(b'{{\"pid\": %d}}\\n' % {pid})")
+        run(code)
+        assert "not a process of its own" in savepoints.make(500, "savepoint_failed")
+    assert value(run, "1 + 1") == "2"
+
+
+def test_a_thousand_children(run, savepoints):
+    run(
+        "import os, time, kernelgate_savepoints as m\nfork = m._fork\n"
+        "def forks(run):\n"
+        "    for _ in range(1000):\n"
+        "        try:\n"
+        "            if os.fork() == 0: time.sleep(1000); os._exit(0)\n"
+        "        except OSError: break\n"
+        "    return fork(run)\n"
+        "m._fork = forks"
+    )
+    response = savepoints.client.post(f"{savepoints.url}/savepoints", json={}, timeout=60)
+    assert response.status_code in (201, 500)
+    savepoints.client.post(f"{savepoints.url}/restart").raise_for_status()
+    assert value(run, "1 + 1") == "2"

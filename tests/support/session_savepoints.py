@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Savepoints and branches of a session, as a client uses them."""
+
+from kernelgate import problem
+
+
+class Savepoints:
+    def __init__(self, gateway, session, client=None):
+        self.client = client or gateway.client
+        self.url = f"/api/v1/sessions/{session}"
+
+    def _send(self, method, path, status, code=None, **body):
+        json = body if method == "POST" else None
+        response = self.client.request(method, f"{self.url}/{path}", json=json, timeout=60)
+        if code:
+            return problem(response, status, code)["detail"]
+        assert response.status_code == status, f"{response.status_code} {response.text}"
+        return response.json()
+
+    def make(self, *refused, **body):
+        return self._send("POST", "savepoints", *(refused or (201,)), **body)
+
+    def list(self):
+        return self._send("GET", "savepoints", 200)
+
+    def ids(self):
+        return [each["savepoint"] for each in self.list()["savepoints"]]
+
+    def drop(self, id_, *refused):
+        return self._send("DELETE", f"savepoints/{id_}", *(refused or (200,)))
+
+    def restore(self, id_, *refused):
+        return self._send("POST", f"savepoints/{id_}/restore", *(refused or (200,)))
+
+    def branch(self, name, *refused, **body):
+        return self._send("POST", "branches", *(refused or (201,)), name=name, **body)
+
+    def branches(self):
+        return {each.pop("branch"): each for each in self._send("GET", "branches", 200)["branches"]}
+
+    def end(self, name, *refused):
+        return self._send("DELETE", f"branches/{name}", *(refused or (200,)))
+
+    def promote(self, name, *refused):
+        return self._send("POST", f"branches/{name}/promote", *(refused or (200,)))
