@@ -6,6 +6,7 @@ import time
 
 import pytest
 from kernelgate import HELD, problem, wait_for
+from mcp_clients import WireClient
 from session_savepoints import Savepoints
 
 # Twenty kinds of variables, and a cell whose result is equal wherever they are.
@@ -281,6 +282,34 @@ def test_out_of_memory_in_a_branch(run, savepoints):
     listed = savepoints.list()
     gone = [each["savepoint"] for each in listed["dropped"]]
     assert savepoints.ids() == [made["savepoint"]] or gone == [made["savepoint"]]
+
+
+# ---- Over MCP
+
+
+def test_an_agent_that_takes_back_what_it_did(gateway):
+    with WireClient(gateway) as client:
+        assert {"create_savepoint", "restore_savepoint"} <= set(client.tools())
+        load = "import time, pandas as pd\nloaded_at = time.time()\nframe = pd.DataFrame({'a': range(1000)})"
+        client.call("run_python_code", {"code": load})
+        before = client.call("run_python_code", {"code": "loaded_at, frame['a'].sum()"}).text
+        made = client.call("create_savepoint", {"name": "loaded"})
+        assert made.structured["savepoint"] in made.text and made.structured["name"] == "loaded"
+        client.call("run_python_code", {"code": "frame['a'] = frame['a'].astype(str)"})
+        spoiled = client.call("run_python_code", {"code": "frame['a'].sum() / 2"})
+        assert spoiled.is_error and "TypeError" in spoiled.text
+        assert not client.call("restore_savepoint").is_error
+        assert client.call("run_python_code", {"code": "loaded_at, frame['a'].sum()"}).text == before
+        # Two tries beside one another, which leave the session as it is.
+        for branch, factor in ("double", 2), ("triple", 3):
+            code = {"code": f"frame['a'] *= {factor}; int(frame['a'].sum())", "branch": branch}
+            assert client.call("run_python_code", code).text == str(499500 * factor)
+        again = {"code": "int(frame['a'].max())", "branch": "double"}
+        assert client.call("run_python_code", again).text == "1998"
+        assert client.call("run_python_code", {"code": "loaded_at, frame['a'].sum()"}).text == before
+        for name, arguments in ("restore_savepoint", {"savepoint": "sp_none"}), ("run_python_code", {"code": "1", "branch": "a b"}):
+            assert client.call(name, arguments).is_error
+        client.call("close_session")
 
 
 def test_bad_requests(gateway, session, run, savepoints):

@@ -17,6 +17,12 @@
             "Seconds until it is stopped: {timeout} by default, at most {max_timeout}. "           \
             "Pass more for downloads, training, large data."                                       \
     }
+#define BRANCH_PARAM                                                                               \
+    {                                                                                              \
+        .name = "branch",                                                                          \
+        .description = "Runs the code in a copy of the session's variables of that name, which "   \
+                       "is made if it is not there. To try something without changing them."       \
+    }
 #define CODE_NOTES                                                                                 \
     "State persists: variables, imports and functions of earlier calls exist (unless a note in "   \
     "the result says that the session was created again). "
@@ -26,6 +32,15 @@ static const struct param run_code_params[] = {
     {.name = "language",
      .description = "The kernel to run it in. A session can have one of each.",
      .choices = "{kernels}"},
+    BRANCH_PARAM,
+    SESSION_PARAM,
+    TIMEOUT_PARAM,
+    {0},
+};
+
+static const struct param run_python_params[] = {
+    {.name = "code", .required = true, .description = "The code to run."},
+    BRANCH_PARAM,
     SESSION_PARAM,
     TIMEOUT_PARAM,
     {0},
@@ -111,6 +126,20 @@ static const struct param create_session_params[] = {
     {0},
 };
 
+static const struct param create_savepoint_params[] = {
+    {.name = "name",
+     .description = "A name for it; a savepoint without one makes room for newer ones."},
+    {.name = "branch", .description = "Of this branch, instead of the session's main kernel."},
+    SESSION_PARAM,
+    {0},
+};
+
+static const struct param restore_savepoint_params[] = {
+    {.name = "savepoint", .description = "Its id: sp_…. Without it, the newest."},
+    SESSION_PARAM,
+    {0},
+};
+
 static const struct param session_params[] = {SESSION_PARAM, {0}};
 static const struct param no_params[] = {{0}};
 
@@ -124,7 +153,7 @@ const struct tool kernelgate_tools[] = {
             "The working folder is /mnt/data. numpy, pandas, matplotlib and more are installed; "
             "install_packages adds others; in the sandbox {network}. Show a figure with "
             "plt.show(). `!command` runs a shell command, top-level `await` works.",
-        .params = run_language_params,
+        .params = run_python_params,
         .hints = TOOL_DESTRUCTIVE | TOOL_RUNS,
         .language = "python",
         .run = tool_run_python_code,
@@ -231,6 +260,27 @@ const struct tool kernelgate_tools[] = {
         .params = session_params,
         .hints = TOOL_IDEMPOTENT,
         .run = tool_interrupt_session,
+    },
+    {
+        .name = "create_savepoint",
+        .title = "Create a savepoint",
+        .description = "Keeps the Python variables of a session as they are, within a fraction of "
+                       "a second, so that restore_savepoint can undo what later code does to "
+                       "them. Use it before code that may spoil data that took long to load. "
+                       "Files are not part of it.",
+        .params = create_savepoint_params,
+        .language = "python",
+        .run = tool_create_savepoint,
+    },
+    {
+        .name = "restore_savepoint",
+        .title = "Restore a savepoint",
+        .description = "Undo: brings the variables back to a savepoint, which stays. What "
+                       "happened since is lost, except files.",
+        .params = restore_savepoint_params,
+        .hints = TOOL_DESTRUCTIVE | TOOL_IDEMPOTENT,
+        .language = "python",
+        .run = tool_restore_savepoint,
     },
     {0},
 };

@@ -77,8 +77,11 @@ script_open(struct job *job, const char *language, enum job_session_kind kind, c
 static void
 script_run_in(struct job *job, struct session *session, struct kernel *kernel)
 {
-    job_run(job, session, kernel, job_string(job, "code"), job->script.timeout_ms,
-            job->script.on_ran);
+    if (job_string(job, "branch"))
+        script_run_in_branch(job, session, kernel);
+    else
+        job_run(job, session, kernel, job_string(job, "code"), job->script.timeout_ms,
+                job->script.on_ran);
 }
 
 void

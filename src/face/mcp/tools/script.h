@@ -18,5 +18,8 @@ void script_open(struct job *job, const char *language, enum job_session_kind ki
 // session is created. `fn` is called after job->outcome has the result.
 void script_run(struct job *job, const char *language, enum job_session_kind kind, const char *id,
                 bool must_exist, job_fn fn);
+// The same in the branch that the argument `branch` names, which is made of `kernel` if it is not
+// there (tools_savepoints.c).
+void script_run_in_branch(struct job *job, struct session *session, struct kernel *kernel);
 // The absolute URL of a file, for people; to be freed. NULL: there is none (stdio).
 char *script_file_url(const struct job *job, const char *path);

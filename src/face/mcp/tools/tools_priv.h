@@ -183,6 +183,8 @@ void tool_create_session(struct job *job);
 void tool_list_sessions(struct job *job);
 void tool_close_session(struct job *job);
 void tool_interrupt_session(struct job *job);
+void tool_create_savepoint(struct job *job);
+void tool_restore_savepoint(struct job *job);
 void tool_run_command(struct job *job);
 void tool_install_packages(struct job *job);
 void tool_list_files(struct job *job);
