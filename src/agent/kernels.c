@@ -21,7 +21,7 @@ enum {
     STOP_STEP_MS = 2,
     STOP_ALL_AFTER_MS = 2000, // what outruns single kills for so long costs the other kernels too
     ENTER_MS = 5000,          // as long as a stop waits for a kernel that is coming in
-    MAX_KERNELS = 96, // with savepoints; the gateway has smaller bounds for each
+    MAX_KERNELS = 96,         // with savepoints; the gateway has smaller bounds for each
     KILL_TRIES = 200,
 };
 

@@ -175,9 +175,9 @@ note_replaced(struct kernel *kernel, const struct process_end *end)
     free(kernel->replaced_why);
     kernel->replaced_ms = clock_wall_ms();
     kernel->replaced_why = end ? kg_asprintf("%s: %s", end->ename, end->evalue)
-                        : kernel->process.start.savepoint
-                            ? kg_strdup("KernelRestarted: the kernel went back to a savepoint")
-                            : kg_strdup("KernelRestarted: the kernel was restarted");
+                           : kernel->process.start.savepoint
+                               ? kg_strdup("KernelRestarted: the kernel went back to a savepoint")
+                               : kg_strdup("KernelRestarted: the kernel was restarted");
 }
 
 static void

@@ -30,7 +30,7 @@ struct kernelspec {
     char *env_code;       // sets the environment of one execution
     char *env_restore_code;
     char *savepoint_code; // makes a savepoint when it has been answered: {"connection_file"}
-    char *startup_code; // the first code that each new process runs; NULL: none
+    char *startup_code;   // the first code that each new process runs; NULL: none
     // Sets the working folder and HOME of a process, once: {"folder", "home"?}.
     char *folder_code;
     json_t *zygote_argv;  // of strings: starts a process that forks such kernels; NULL: none
@@ -301,7 +301,7 @@ struct kernel_savepoint {
     int pid; // in the sandbox
     int64_t execution_count;
     int64_t memory_bytes; // that it shares with no other process, when it was made; -1: not known
-    json_t *lost; // what kernels from it do not have: an array of texts for people
+    json_t *lost;         // what kernels from it do not have: an array of texts for people
 };
 struct savepoint_making;
 // `savepoint` is borrowed; NULL with `err`. Then the agent may still expect one of that name.

@@ -320,8 +320,8 @@ start_on_savepoint_answer(const json_t *answer, const struct kg_error *ask_err, 
 static void
 ask_savepoint(struct process_start *start, const json_t *expected)
 {
-    json_auto_t *request = json_pack("{s:O*}", "connection_file",
-                                     json_object_get(expected, "connection_file"));
+    json_auto_t *request =
+        json_pack("{s:O*}", "connection_file", json_object_get(expected, "connection_file"));
     start->ask = savepoint_ask_new(start->context->loop, start->sandbox, start->savepoint, request,
                                    AGENT_TIMEOUT_MS, start_on_savepoint_answer, start);
 }

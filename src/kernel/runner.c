@@ -544,8 +544,8 @@ run_next(void *arg)
 {
     struct kernel_runner *runner = arg;
     struct execution *first = TAILQ_FIRST(&runner->queue);
-    bool silent = runner->warmup_id[0] != '\0' || runner->startup_id[0] != '\0' ||
-                  runner->ask_id[0] != '\0';
+    bool silent =
+        runner->warmup_id[0] != '\0' || runner->startup_id[0] != '\0' || runner->ask_id[0] != '\0';
     // An interrupt that is under way must not hit the next execution. One that waited in the kernel
     // behind a tap's could neither be timed nor interrupted by itself.
     if (first && runner->process->state == PROCESS_UP && !runner->process->interrupting &&

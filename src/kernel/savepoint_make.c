@@ -95,9 +95,9 @@ making_on_answer(const json_t *answer, const struct kg_error *ask_err, void *arg
     json_int_t count = json_integer_value(json_object_get(answer, "execution_count"));
     making->savepoint.execution_count = count > 0 ? count : 0;
     const json_t *memory = json_object_get(answer, "memory_bytes");
-    making->savepoint.memory_bytes =
-        json_is_integer(memory) && json_integer_value(memory) >= 0 ? json_integer_value(memory)
-                                                                   : -1;
+    making->savepoint.memory_bytes = json_is_integer(memory) && json_integer_value(memory) >= 0
+                                         ? json_integer_value(memory)
+                                         : -1;
     making->savepoint.lost = texts_of(json_object_get(answer, "lost"));
     making->savepoint.pid = savepoint_answer_pid(answer);
     json_auto_t *params =
@@ -117,9 +117,9 @@ savepoint_making_on_asked(struct savepoint_making *making, const struct kg_error
         return;
     }
     json_auto_t *hello = json_object();
-    making->ask = savepoint_ask_new(making->kernel->process.context->loop, making_sandbox(making),
-                                    making->name, hello, ANSWER_TIMEOUT_MS, making_on_answer,
-                                    making);
+    making->ask =
+        savepoint_ask_new(making->kernel->process.context->loop, making_sandbox(making),
+                          making->name, hello, ANSWER_TIMEOUT_MS, making_on_answer, making);
 }
 
 static void
@@ -158,10 +158,9 @@ kernel_make_savepoint(struct kernel *kernel, const char *name, kernel_savepoint_
         return NULL;
     }
     if (kernel->making || kernel_is_busy(kernel) || kernel_state(kernel) != KERNEL_READY) {
-        kg_error_set(err, KG_KERNEL_BUSY, 0,
-                     "the kernel is %s: a savepoint is made between two cells",
-                     kernel->making ? "making a savepoint"
-                                    : kernel_state_name(kernel_state(kernel)));
+        kg_error_set(
+            err, KG_KERNEL_BUSY, 0, "the kernel is %s: a savepoint is made between two cells",
+            kernel->making ? "making a savepoint" : kernel_state_name(kernel_state(kernel)));
         return NULL;
     }
     struct savepoint_making *making = KG_NEW(struct savepoint_making);

@@ -26,8 +26,7 @@ branch_start(struct savepoint_call *call, struct kg_error *err)
         .name = call->branch,
         .savepoint = savepoint->id,
     };
-    call->kernel_call =
-        session_kernel_open(call->session, &request, branch_on_opened, call, err);
+    call->kernel_call = session_kernel_open(call->session, &request, branch_on_opened, call, err);
     return call->kernel_call ? 0 : -1;
 }
 
@@ -91,8 +90,8 @@ promote_on_restored(struct kernel *kernel, const struct kg_error *restore_err, v
         savepoint_call_end(call, restore_err);
         return;
     }
-    call->kernel_call = session_kernel_remove(call->session, call->branch, promote_on_removed, call,
-                                              &err);
+    call->kernel_call =
+        session_kernel_remove(call->session, call->branch, promote_on_removed, call, &err);
     if (!call->kernel_call)
         savepoint_call_end(call, NULL); // somebody else has removed it
 }
@@ -102,9 +101,9 @@ promote_on_made(struct savepoint_call *call)
 {
     const struct session_savepoint *savepoint = session_savepoint_named(call->session, call->id);
     struct kg_error err = {0};
-    call->kernel_call = session_kernel_restore(call->session, savepoint->spec->name, savepoint->id,
-                                               savepoint->execution_count, promote_on_restored,
-                                               call, &err);
+    call->kernel_call =
+        session_kernel_restore(call->session, savepoint->spec->name, savepoint->id,
+                               savepoint->execution_count, promote_on_restored, call, &err);
     if (!call->kernel_call)
         savepoint_call_end(call, &err);
 }

@@ -124,8 +124,8 @@ session_execute(struct session *session, struct kernel *kernel, const struct ses
                 struct kg_error *err)
 {
     json_auto_t *dropped = session_savepoints_take_dropped(session);
-    json_auto_t *more_done = json_pack("{s:s*, s:O*}", "savepoint", code->savepoint,
-                                       "savepoints_dropped", dropped);
+    json_auto_t *more_done =
+        json_pack("{s:s*, s:O*}", "savepoint", code->savepoint, "savepoints_dropped", dropped);
     const struct execution_request request = {
         .owner = session->owner,
         .session_id = session->id,

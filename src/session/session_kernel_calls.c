@@ -257,9 +257,9 @@ session_kernel_restore(struct session *session, const char *name, const char *sa
     struct session_kernel_call *call =
         session_kernel_call_new(session, KERNEL_CALL_RESTART, name, fn, arg);
     call->n_pending = 1;
-    int begun = savepoint ? kernel_restore(kernel, savepoint, execution_count, call_on_restarted,
-                                           call, err)
-                          : kernel_restart(kernel, call_on_restarted, call, err);
+    int begun =
+        savepoint ? kernel_restore(kernel, savepoint, execution_count, call_on_restarted, call, err)
+                  : kernel_restart(kernel, call_on_restarted, call, err);
     if (begun < 0) {
         session_kernel_call_free(call);
         return NULL;

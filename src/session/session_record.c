@@ -98,14 +98,14 @@ session_record_make(const struct session *session)
         json_decref(KG_STEAL(kernels));
     return json_pack(
         "{s:s, s:s, s:I, s:I, s:b, s:O, s:O, s:I, s:o, s:O*, s:b, s:s*, s:o*, s:o*, s:o*}",
-        "session_id",
-        session->id, "owner", session->owner, "created_ms", (json_int_t)session->created_wall_ms,
-        "idle_timeout_ms", (json_int_t)session->idle_timeout_ms, "one_shot", session->one_shot,
-        "env", session->env, "metadata", session->metadata, "ends_ms",
-        (json_int_t)session->ends_wall_ms, "tokens", session_tokens_list(session), "face",
-        session->face, "ports_are_public", session->ports_are_public, "home", session->home,
-        "kernels", kernels, "outlives_kernels", session->outlives_kernels ? json_true() : NULL,
-        "savepoints", session_savepoints_record(session));
+        "session_id", session->id, "owner", session->owner, "created_ms",
+        (json_int_t)session->created_wall_ms, "idle_timeout_ms",
+        (json_int_t)session->idle_timeout_ms, "one_shot", session->one_shot, "env", session->env,
+        "metadata", session->metadata, "ends_ms", (json_int_t)session->ends_wall_ms, "tokens",
+        session_tokens_list(session), "face", session->face, "ports_are_public",
+        session->ports_are_public, "home", session->home, "kernels", kernels, "outlives_kernels",
+        session->outlives_kernels ? json_true() : NULL, "savepoints",
+        session_savepoints_record(session));
 }
 
 int
@@ -116,14 +116,15 @@ session_record_read(const json_t *record, struct session_record *ret, struct kg_
     json_int_t created_ms, idle_timeout_ms, ends_ms = 0;
     *ret = (struct session_record){0};
     // What has a question mark is not in records of earlier versions.
-    if (json_unpack_ex((json_t *)(uintptr_t)record, &why, 0,
-                       "{s:s, s:s, s:I, s:I, s:b, s:o, s?o, s?I, s?o, s?o, s?b, s?s, s?o, s?b, s?o}",
-                       "session_id", &ret->id, "owner", &ret->owner, "created_ms", &created_ms,
-                       "idle_timeout_ms", &idle_timeout_ms, "one_shot", &one_shot, "env", &ret->env,
-                       "metadata", &ret->metadata, "ends_ms", &ends_ms, "tokens", &ret->tokens,
-                       "face", &ret->face, "ports_are_public", &ports_are_public, "home",
-                       &ret->home, "kernels", &ret->kernels, "outlives_kernels",
-                       &outlives_kernels, "savepoints", &ret->savepoints) < 0)
+    if (json_unpack_ex(
+            (json_t *)(uintptr_t)record, &why, 0,
+            "{s:s, s:s, s:I, s:I, s:b, s:o, s?o, s?I, s?o, s?o, s?b, s?s, s?o, s?b, s?o}",
+            "session_id", &ret->id, "owner", &ret->owner, "created_ms", &created_ms,
+            "idle_timeout_ms", &idle_timeout_ms, "one_shot", &one_shot, "env", &ret->env,
+            "metadata", &ret->metadata, "ends_ms", &ends_ms, "tokens", &ret->tokens, "face",
+            &ret->face, "ports_are_public", &ports_are_public, "home", &ret->home, "kernels",
+            &ret->kernels, "outlives_kernels", &outlives_kernels, "savepoints",
+            &ret->savepoints) < 0)
         return kg_error_set(err, KG_INVALID, 0, "meta.json is malformed: %s", why.text);
     if (one_shot)
         return kg_error_set(err, KG_INVALID, 0, "the client of this one-shot session is gone");

@@ -146,8 +146,8 @@ record_later(struct session *session)
 {
     struct kg_error err = {0};
     if (session->state == SESSION_READY && !session_record(session, ignore_recorded, NULL, &err))
-        log_warning("the savepoints of a session are not recorded",
-                    LOG_STR("session", session->id), LOG_ERR(&err));
+        log_warning("the savepoints of a session are not recorded", LOG_STR("session", session->id),
+                    LOG_ERR(&err));
 }
 
 // The process ends by kernels.remove, which also clears what the agent has of one that is not
@@ -393,19 +393,18 @@ session_savepoint_drop(struct session *session, const char *id, savepoint_call_f
 json_t *
 session_savepoints_record(const struct session *session)
 {
-    json_t *list = session->recorded_savepoints ? json_deep_copy(session->recorded_savepoints)
-                                                : json_array();
+    json_t *list =
+        session->recorded_savepoints ? json_deep_copy(session->recorded_savepoints) : json_array();
     const struct session_savepoint *savepoint;
     TAILQ_FOREACH(savepoint, &session->savepoints, link) {
         if (is_listed(savepoint))
             json_array_append_new(
-                list,
-                json_pack("{s:s, s:s*, s:s, s:s, s:I, s:I, s:I, s:O}", "id", savepoint->id, "name",
-                          savepoint->name, "kernel", savepoint->kernel, "spec",
-                          savepoint->spec->name, "created_ms",
-                          (json_int_t)savepoint->created_wall_ms, "execution_count",
-                          (json_int_t)savepoint->execution_count, "memory_bytes",
-                          (json_int_t)savepoint->memory_bytes, "lost", savepoint->lost));
+                list, json_pack("{s:s, s:s*, s:s, s:s, s:I, s:I, s:I, s:O}", "id", savepoint->id,
+                                "name", savepoint->name, "kernel", savepoint->kernel, "spec",
+                                savepoint->spec->name, "created_ms",
+                                (json_int_t)savepoint->created_wall_ms, "execution_count",
+                                (json_int_t)savepoint->execution_count, "memory_bytes",
+                                (json_int_t)savepoint->memory_bytes, "lost", savepoint->lost));
     }
     if (json_array_size(list) > 0)
         return list;
@@ -419,8 +418,8 @@ savepoint_adopt(struct session *session, const json_t *entry, const json_t *proc
     const char *id, *kernel, *spec_name, *name = NULL;
     json_int_t created_ms, count, memory;
     json_t *lost;
-    if (json_unpack((json_t *)(uintptr_t)entry, "{s:s, s?s, s:s, s:s, s:I, s:I, s:I, s:o}", "id", &id,
-                    "name", &name, "kernel", &kernel, "spec", &spec_name, "created_ms",
+    if (json_unpack((json_t *)(uintptr_t)entry, "{s:s, s?s, s:s, s:s, s:I, s:I, s:I, s:o}", "id",
+                    &id, "name", &name, "kernel", &kernel, "spec", &spec_name, "created_ms",
                     &created_ms, "execution_count", &count, "memory_bytes", &memory, "lost",
                     &lost) < 0 ||
         strncmp(id, SAVEPOINT_PREFIX, strlen(SAVEPOINT_PREFIX)) != 0 || !kernel_name_valid(id))

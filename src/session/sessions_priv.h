@@ -152,8 +152,8 @@ struct session {
     json_t *recorded_savepoints; // as recorded_kernels
     json_t *dropped_savepoints;  // the latest that the session has dropped itself
     json_t *untold_savepoints;   // the ids of those that no `done` line has named
-    bool outlives_kernels; // one was removed: it does not end with the last one
-    int n_file_ops;        // under way
+    bool outlives_kernels;       // one was removed: it does not end with the last one
+    int n_file_ops;              // under way
     TAILQ_HEAD(, session_open) opens;
     TAILQ_HEAD(, session_command) commands;
     TAILQ_HEAD(, session_downloads) downloads;
@@ -384,7 +384,7 @@ struct session_record {
     json_t *face;     // NULL: session_face() has none
     bool ports_are_public;
     json_t *savepoints; // NULL: none: session_savepoints_record()
-    json_t *kernels; // the same: of each further kernel {"name", "kernel", "cwd"?}
+    json_t *kernels;    // the same: of each further kernel {"name", "kernel", "cwd"?}
     bool outlives_kernels;
     int64_t created_wall_ms, idle_timeout_ms;
     int64_t ends_wall_ms; // 0: at no time

@@ -143,6 +143,7 @@ def test_one_before_a_cell(run, savepoints):
     assert value(run, "x") == "1" and "savepoint" not in run("x").done
 
 
+@pytest.mark.once
 def test_the_bound(run, savepoints):
     run("x = 0")
     named = savepoints.make(name="first")["savepoint"]
@@ -159,6 +160,7 @@ def test_the_bound(run, savepoints):
     assert int(value(run, "len([n for n in __import__('os').listdir('/proc') if n.isdigit()])")) < 20
 
 
+@pytest.mark.once
 def test_named_ones_are_not_dropped(run, savepoints):
     run("x = 0")
     for i in range(8):
@@ -236,9 +238,7 @@ def test_three_models_and_the_best(run, savepoints):
         savepoints.branch(f"degree-{degree}", **{"from": loaded})
     with concurrent.futures.ThreadPoolExecutor(3) as pool:
         code = "fit = np.polyfit(x, y, {0}); float(abs(np.polyval(fit, x) - y).max())"
-        errors = list(
-            pool.map(lambda n: float(value(run, code.format(n), branch=f"degree-{n}")), (1, 2, 3))
-        )
+        errors = list(pool.map(lambda n: float(value(run, code.format(n), branch=f"degree-{n}")), (1, 2, 3)))
     assert errors[0] > 0.1 and errors[1] < 1e-9
     assert run("fit").status == "error"  # the main kernel has none
     assert set(savepoints.branches()) == {"degree-1", "degree-2", "degree-3"}
@@ -276,7 +276,9 @@ def test_out_of_memory_in_a_branch(run, savepoints):
     run("x = 1")
     savepoints.branch("b")
     made = savepoints.make(name="kept")
-    lines = run("data = bytearray(10 << 30)\nfor i in range(0, len(data), 4096): data[i] = 1", branch="b", timeout=60)
+    lines = run(
+        "data = bytearray(10 << 30)\nfor i in range(0, len(data), 4096): data[i] = 1", branch="b", timeout=60
+    )
     assert lines.status in ("died", "error")
     assert value(run, "x") == "1"
     listed = savepoints.list()
@@ -307,11 +309,15 @@ def test_an_agent_that_takes_back_what_it_did(gateway):
         again = {"code": "int(frame['a'].max())", "branch": "double"}
         assert client.call("run_python_code", again).text == "1998"
         assert client.call("run_python_code", {"code": "loaded_at, frame['a'].sum()"}).text == before
-        for name, arguments in ("restore_savepoint", {"savepoint": "sp_none"}), ("run_python_code", {"code": "1", "branch": "a b"}):
+        for name, arguments in (
+            ("restore_savepoint", {"savepoint": "sp_none"}),
+            ("run_python_code", {"code": "1", "branch": "a b"}),
+        ):
             assert client.call(name, arguments).is_error
         client.call("close_session")
 
 
+@pytest.mark.once
 def test_bad_requests(gateway, session, run, savepoints):
     run("x = 1")
     for body in {"name": ""}, {"name": 1}, {"name": "x" * 65}, {"name": "a\nb"}, {"other": 1}, {"kernel": 1}:
@@ -333,6 +339,7 @@ def test_bad_requests(gateway, session, run, savepoints):
     Savepoints(gateway, "nobody").make(404, "session_not_found")
 
 
+@pytest.mark.once
 def test_a_kernel_without_savepoints(gateway, session, savepoints):
     gateway.execute("1", session_id=session, language="javascript")
     assert "javascript" in savepoints.make(501, "not_supported", kernel="javascript")
@@ -354,6 +361,7 @@ DAMAGES = {
 }
 
 
+@pytest.mark.once
 def test_a_kernel_that_does_not_fork(gateway):
     def try_one(damage):
         code, refused = damage
@@ -389,6 +397,7 @@ m.make = make
 """
 
 
+@pytest.mark.once
 @pytest.mark.parametrize(
     "answer",
     [
@@ -403,6 +412,7 @@ def test_a_kernel_that_lies(run, savepoints, answer):
     assert savepoints.list()["savepoints"] == [] and value(run, "1 + 1") == "2"
 
 
+@pytest.mark.once
 def test_somebody_elses_process(run, savepoints):
     """The kernel itself, and a child of it, which is not the agent's."""
     for pid in "os.getpid()", "__import__('subprocess').Popen(['sleep', '1000']).pid":
@@ -412,6 +422,7 @@ def test_somebody_elses_process(run, savepoints):
     assert value(run, "1 + 1") == "2"
 
 
+@pytest.mark.once
 def test_a_thousand_children(run, savepoints):
     run(
         "import os, time, kernelgate_savepoints as m\nfork = m._fork\n"

@@ -145,9 +145,9 @@ int
 execute_body_parse(const struct api_context *context, const json_t *root, struct execute_body *ret,
                    struct kg_error *err)
 {
-    static const char *const names[] = {
-        "code", "session_id", "kernel", "language", "timeout", "variables",
-        "on_disconnect", "env", "allow_stdin", "savepoint", "branch", NULL};
+    static const char *const names[] = {"code",        "session_id", "kernel",        "language",
+                                        "timeout",     "variables",  "on_disconnect", "env",
+                                        "allow_stdin", "savepoint",  "branch",        NULL};
     *ret = (struct execute_body){0};
     if (check_names(root, names, err) < 0 || take_code(context, root, &ret->code, err) < 0 ||
         take_string(root, "session_id", &ret->session_id, err) < 0 ||

@@ -157,10 +157,10 @@ handle_savepoint_drop(struct http_request *request, void *arg)
 static void
 reply_branch(struct savepoint_request *self, const json_t *savepoint)
 {
-    http_reply_json(self->request, 201,
-                    json_pack("{s:s, s:o}", "branch", self->name, "from",
-                              savepoint ? json_incref(json_object_get(savepoint, "savepoint"))
-                                        : json_null()));
+    http_reply_json(
+        self->request, 201,
+        json_pack("{s:s, s:o}", "branch", self->name, "from",
+                  savepoint ? json_incref(json_object_get(savepoint, "savepoint")) : json_null()));
 }
 
 void

@@ -140,8 +140,7 @@ branch_on_opened(const json_t *savepoint, const struct kg_error *open_err, void 
     struct kg_error err = {0};
     (void)savepoint;
     job->work = NULL;
-    struct session *session =
-        open_err ? NULL : job_find_session(job, job->session.id, &err);
+    struct session *session = open_err ? NULL : job_find_session(job, job->session.id, &err);
     if (session)
         run_in_branch(job, session);
     else
@@ -156,8 +155,7 @@ script_run_in_branch(struct job *job, struct session *session, struct kernel *ke
     if (session_kernel_find(session, branch, NULL))
         run_in_branch(job, session);
     else
-        wait_for_call(job,
-                      session_branch_open(session, branch, NULL, kernel, branch_on_opened, job,
-                                          &err),
-                      &err);
+        wait_for_call(
+            job, session_branch_open(session, branch, NULL, kernel, branch_on_opened, job, &err),
+            &err);
 }
