@@ -7,9 +7,10 @@
 
 #include "rpc.h"
 
-static const char *const channel_names[TARGET_N_CHANNELS] = {
+static const char *const channel_names[TARGET_SAVEPOINT + 1] = {
     [TARGET_RPC] = RPC_TARGET, [TARGET_SHELL] = "shell",     [TARGET_IOPUB] = "iopub",
     [TARGET_STDIN] = "stdin",  [TARGET_CONTROL] = "control", [TARGET_HB] = "hb",
+    [TARGET_SAVEPOINT] = "savepoint",
 };
 
 const char *
@@ -29,11 +30,7 @@ target_kernel_name_valid(const char *name)
 static int
 parse_channel(const char *name, struct target *ret)
 {
-    if (strcmp(name, "savepoint") == 0) {
-        ret->channel = TARGET_SAVEPOINT;
-        return 0;
-    }
-    for (enum target_channel c = TARGET_SHELL; c < TARGET_N_CHANNELS; c++) {
+    for (enum target_channel c = TARGET_SHELL; c <= TARGET_SAVEPOINT; c++) {
         if (strcmp(name, channel_names[c]) == 0) {
             ret->channel = c;
             return 0;

@@ -153,7 +153,7 @@ def test_the_bound(run, savepoints):
     listed = savepoints.list()
     assert [each["savepoint"] for each in listed["dropped"]] == made[-23:-7]
     assert all("max-savepoints" in each["reason"] for each in listed["dropped"])
-    assert sum((end.get("savepoints_dropped", []) for end in ends), []) == made[:-7]
+    assert [id_ for end in ends for id_ in end.get("savepoints_dropped", [])] == made[:-7]
     assert "savepoints_dropped" not in run("x").done
     savepoints.restore(named)
     assert value(run, "x") == "0"
@@ -210,7 +210,7 @@ def test_the_next_gateway(start_gateway):
     gateway = start_gateway("--keep-sandboxes")
     session = gateway.create_session()
     savepoints = Savepoints(gateway, session)
-    run = lambda code, **fields: gateway.execute(code, session_id=session, **fields)  # noqa: E731
+    run = lambda code, **fields: gateway.execute(code, session_id=session, **fields)
     run("x = 1")
     made, lost = savepoints.make(name="kept"), savepoints.make()
     savepoints.branch("b")
@@ -225,6 +225,21 @@ def test_the_next_gateway(start_gateway):
     assert value(run, "x", branch="b") == "3"
     savepoints.restore(made["savepoint"])
     assert value(run, "x") == "1" and list(savepoints.branches()) == ["b"]
+    gateway.delete_session(session)
+
+
+@pytest.mark.only("oci", "the others have no forked kernels")
+@pytest.mark.parametrize("way", ["exec", "fork"])
+def test_kernels_by_fork_and_by_exec(start_gateway, way):
+    gateway = start_gateway("--kernel-start", way)
+    session = gateway.create_session()
+    savepoints = Savepoints(gateway, session)
+    for x in 1, 2:
+        gateway.execute(f"x = {x}", session_id=session)
+        savepoints.make(name=str(x))
+    for id_, x in zip(savepoints.ids(), "12", strict=True):
+        savepoints.restore(id_)
+        assert gateway.execute("x", session_id=session).one("result")["text"] == x
     gateway.delete_session(session)
 
 
@@ -320,6 +335,9 @@ def test_an_agent_that_takes_back_what_it_did(gateway):
 @pytest.mark.once
 def test_bad_requests(gateway, session, run, savepoints):
     run("x = 1")
+    for fields in {"savepoint": True}, {"branch": "b"}, {"savepoint": 1}, {"branch": 1}:
+        body = {"code": "1", **fields}
+        problem(gateway.client.post("/api/v1/execute", json=body), 400, "invalid_request")
     for body in {"name": ""}, {"name": 1}, {"name": "x" * 65}, {"name": "a\nb"}, {"other": 1}, {"kernel": 1}:
         savepoints.make(400, "invalid_request", **body)
     savepoints.make(404, "not_found", kernel="javascript")

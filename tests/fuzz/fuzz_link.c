@@ -24,7 +24,7 @@ target_line(const struct target *target)
         return kg_strdup(RPC_TARGET);
     if (target->channel == TARGET_PORT)
         return kg_asprintf("port/%d", target->port);
-    assert(target_kernel_name_valid(target->kernel));
+    assert(target_kernel_name_valid(target->kernel)); // a savepoint has one, too
     return kg_asprintf("%s/%s", target->kernel, target_channel_name(target->channel));
 }
 

@@ -39,6 +39,8 @@ test_target(void **state)
 
     assert_int_equal(target_parse("rpc/1", 5, &target, &err), 0);
     assert_int_equal(target.channel, TARGET_RPC);
+    assert_int_equal(target_parse("sp_x/savepoint", 14, &target, &err), 0);
+    assert_int_equal(target.channel, TARGET_SAVEPOINT);
     assert_int_equal(target_parse("python3.11/iopub", 16, &target, &err), 0);
     assert_int_equal(target.channel, TARGET_IOPUB);
     assert_string_equal(target.kernel, "python3.11");

@@ -173,6 +173,13 @@ execute_on_body(struct http_request *request, void *arg)
         http_reply_error(request, &err);
         return;
     }
+    if (!pending->body.session_id && (pending->body.savepoint || pending->body.branch)) {
+        kg_error_set(&err, KG_INVALID, 0,
+                     "%s needs a session_id: a session of its own ends with the request",
+                     pending->body.savepoint ? "savepoint" : "branch");
+        http_reply_error(request, &err);
+        return;
+    }
     if (pending->root && http_request_check_token(request, &err) == 0)
         pending->open = session_open_start(pending->context->face->sessions, &session_request,
                                            execute_on_session, pending, &err);
