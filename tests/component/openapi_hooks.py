@@ -23,6 +23,7 @@ TAKEN = {
     ("ExecuteRequest", "kernel"): {"enum": ["script"]},
     ("ExecuteRequest", "language"): {"enum": ["script"]},
     ("ExecuteRequest", "timeout"): {"maximum": 20},
+    ("ExecuteRequest", "savepoint"): {"enum": [False]},
     ("SessionRequest", "kernel"): {"enum": ["script"]},
     ("SessionRequest", "language"): {"enum": ["script"]},
     ("SessionRequest", "idle_timeout"): {"minimum": 60},

@@ -204,6 +204,12 @@ MAKERS = ("PUT", "files/{path}"), ("POST", "tokens"), ("POST", "files")
 ENDLESS = "GET", "/api/v1/sessions/{id}/watch"
 # Needs code that waits for it: test_input.py.
 INPUT = "POST", "/api/v1/executions/{id}/input"
+# Need a kernel that can fork: Savepoints in tests/support checks the answers of e2e/test_savepoints.py.
+FORKS = {
+    (method, path)
+    for method, path in OPERATIONS
+    if method != "GET" and ("/savepoints" in path or "/branches" in path)
+}
 
 
 @pytest.fixture(scope="module")
@@ -264,7 +270,7 @@ def ask(gateway, method, path, ids):
     # What makes a file comes first, what ends a session last. A key cannot log out: test_logins.py.
     # WebSockets are in test_terminals.py, watches in test_watch.py, input in test_input.py.
     sorted(
-        OPERATIONS.keys() - {("POST", "/api/v1/logout"), WEBSOCKET, ENDLESS, INPUT},
+        OPERATIONS.keys() - {("POST", "/api/v1/logout"), WEBSOCKET, ENDLESS, INPUT} - FORKS,
         key=lambda it: ({"PUT": 0, "DELETE": 2}.get(it[0], 1), -len(it[1]), it),
     ),
     ids=str,

@@ -1,7 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
 """Savepoints and branches of a session, as a client uses them."""
 
+import re
+
+from contract import OPERATIONS, resolve, validator
 from kernelgate import problem
+
+
+def check_answer(method, path, response):
+    """Against docs/openapi.yaml."""
+    for (its_method, its_path), operation in OPERATIONS.items():
+        pattern = re.sub(r"\{\w+\}", "[^/]+", its_path)
+        if its_method == method and re.fullmatch(pattern, path):
+            documented = resolve(operation["responses"][str(response.status_code)])
+            kind = response.headers["content-type"].split(";")[0]
+            validator(documented["content"][kind]["schema"]).validate(response.json())
+            return
+    raise AssertionError(f"{method} {path} is not documented")
 
 
 class Savepoints:
@@ -12,6 +27,8 @@ class Savepoints:
     def _send(self, method, path, status, code=None, **body):
         json = body if method == "POST" else None
         response = self.client.request(method, f"{self.url}/{path}", json=json, timeout=60)
+        if path.split("/")[-1]:  # else the path is another one's
+            check_answer(method, f"{self.url}/{path}", response)
         if code:
             return problem(response, status, code)["detail"]
         assert response.status_code == status, f"{response.status_code} {response.text}"
