@@ -44,6 +44,8 @@ KG_MUST_CHECK int config_load(struct config *config, enum config_command command
                               char **argv, const char *dotenv_path, struct kg_error *err);
 void config_fini(struct config *config);
 
+// Whether one of the arguments after the command is --help or -h.
+bool config_asks_for_help(int argc, char *const argv[]);
 // Writes the table of one command's settings as the text of --help, or of all as Markdown.
 void config_print_help(FILE *out, enum config_command command);
 void config_print_markdown(FILE *out);

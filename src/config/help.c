@@ -5,6 +5,16 @@
 
 #include "config_priv.h"
 
+bool
+config_asks_for_help(int argc, char *const argv[])
+{
+    for (int i = 1; i < argc; i++) {
+        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0)
+            return true;
+    }
+    return false;
+}
+
 void
 config_print_help(FILE *out, enum config_command command)
 {

@@ -257,13 +257,19 @@ static const struct verb key_verbs[] = {
 
 // ---- The commands ---------------------------------------------------------------------------
 
+// Of one verb, or of all of a command where `verb` is NULL.
 static void
-print_usage(FILE *out, const char *command, const struct verb *verbs)
+print_usage(FILE *out, const char *command, const struct verb *verb, const struct verb *verbs)
 {
-    fprintf(out, "usage: kernelgate %s VERB [FLAGS]\n\n", command);
-    for (const struct verb *verb = verbs; verb->name; verb++) {
-        KG_AUTO_FREE char *words = kg_asprintf("%s%s", verb->name, verb->words);
-        fprintf(out, "  %-20s  %s\n", words, verb->help);
+    if (verb) {
+        fprintf(out, "usage: kernelgate %s %s%s [FLAGS]\n\n%s\n", command, verb->name, verb->words,
+                verb->help);
+    } else {
+        fprintf(out, "usage: kernelgate %s VERB [FLAGS]\n\n", command);
+        for (verb = verbs; verb->name; verb++) {
+            KG_AUTO_FREE char *words = kg_asprintf("%s%s", verb->name, verb->words);
+            fprintf(out, "  %-20s  %s\n", words, verb->help);
+        }
     }
     fputc('\n', out);
     config_print_help(out, CONFIG_ACCOUNTS);
@@ -310,15 +316,17 @@ run_command(int argc, char **argv, const struct verb *verbs)
 {
     const char *command = argv[0];
     const struct verb *verb = argc > 1 ? find_verb(verbs, argv[1]) : NULL;
-    bool asked = argc > 1 && strcmp(argv[1], "--help") == 0;
     char *words[MAX_WORDS] = {0};
     int n = 0;
     while (verb && n < verb->max_words && 2 + n < argc && argv[2 + n][0] != '-') {
         words[n] = argv[2 + n];
         n++;
     }
-    if (!verb || n < verb->min_words) {
-        print_usage(asked ? stdout : stderr, command, verbs);
+    bool asked = config_asks_for_help(argc, argv);
+    if (!asked && !verb && argc > 1)
+        fprintf(stderr, "kernelgate: there is no command %s %.80s\n\n", command, argv[1]);
+    if (asked || !verb || n < verb->min_words) {
+        print_usage(asked ? stdout : stderr, command, verb, verbs);
         return asked ? 0 : 2;
     }
     struct kg_error err = {0};

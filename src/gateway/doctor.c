@@ -181,7 +181,7 @@ examine(const struct config *config)
 int
 command_doctor(int argc, char **argv)
 {
-    if (argc > 1 && strcmp(argv[1], "--help") == 0) {
+    if (config_asks_for_help(argc, argv)) {
         puts("usage: kernelgate doctor [FLAGS]\n\n"
              "Says whether sandboxes work on this machine, and what is missing.\n");
         config_print_help(stdout, CONFIG_DOCTOR);

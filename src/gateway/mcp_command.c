@@ -176,7 +176,7 @@ run_bridge(const struct config *config, struct kg_error *err)
 int
 command_mcp(int argc, char **argv)
 {
-    if (argc > 1 && strcmp(argv[1], "--help") == 0) {
+    if (config_asks_for_help(argc, argv)) {
         puts("usage: kernelgate mcp [FLAGS]\n\nSpeaks MCP on stdin and stdout, and ends when stdin "
              "does.\nWith --connect it forwards everything to a running gateway, and needs nothing "
              "else.\n");

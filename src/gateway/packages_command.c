@@ -152,13 +152,19 @@ static const struct verb {
     {0},
 };
 
+// Of one verb, or of all where it is NULL.
 static void
-print_usage(FILE *out)
+print_usage(FILE *out, const struct verb *verb)
 {
-    fputs("usage: kernelgate packages VERB [FLAGS]\n\n", out);
-    for (const struct verb *verb = verbs; verb->name; verb++) {
-        KG_AUTO_FREE char *words = kg_asprintf("%s%s", verb->name, verb->words);
-        fprintf(out, "  %-20s  %s\n", words, verb->help);
+    if (verb) {
+        fprintf(out, "usage: kernelgate packages %s%s [FLAGS]\n\n%s\n", verb->name, verb->words,
+                verb->help);
+    } else {
+        fputs("usage: kernelgate packages VERB [FLAGS]\n\n", out);
+        for (verb = verbs; verb->name; verb++) {
+            KG_AUTO_FREE char *words = kg_asprintf("%s%s", verb->name, verb->words);
+            fprintf(out, "  %-20s  %s\n", words, verb->help);
+        }
     }
     fputs(
         "\nThe list is in the state folder. The gateway reads it when it starts: restart it after "
@@ -191,13 +197,15 @@ command_packages(int argc, char **argv)
     const struct verb *verb = verbs;
     while (verb->name && (argc < 2 || strcmp(verb->name, argv[1]) != 0))
         verb++;
-    bool asked = argc > 1 && strcmp(argv[1], "--help") == 0;
+    bool asked = config_asks_for_help(argc, argv);
     json_auto_t *words = json_array();
     int n = 2;
     while (verb->name && verb->takes_words && n < argc && argv[n][0] != '-')
         json_array_append_new(words, json_string(argv[n++]));
-    if (!verb->name || verb->takes_words != (json_array_size(words) > 0)) {
-        print_usage(asked ? stdout : stderr);
+    if (!asked && !verb->name && argc > 1)
+        fprintf(stderr, "kernelgate: there is no command packages %.80s\n\n", argv[1]);
+    if (asked || !verb->name || verb->takes_words != (json_array_size(words) > 0)) {
+        print_usage(asked ? stdout : stderr, verb->name ? verb : NULL);
         return asked ? 0 : 2;
     }
     struct kg_error err = {0};

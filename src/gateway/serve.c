@@ -639,7 +639,7 @@ serve_run(struct gateway *gateway, struct kg_error *err)
 int
 command_serve(int argc, char **argv)
 {
-    if (argc > 1 && strcmp(argv[1], "--help") == 0) {
+    if (config_asks_for_help(argc, argv)) {
         puts("usage: kernelgate serve [FLAGS]\n\nListens for requests; SIGTERM ends it.\n");
         config_print_help(stdout, CONFIG_SERVE);
         return 0;

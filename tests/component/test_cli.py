@@ -29,11 +29,42 @@ def run(*arguments, env=None, cwd="/"):
     )
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["serve", "--help"], ["doctor", "--help"]])
-def test_help(arguments):
-    result = run(*arguments)
+VERBS = {
+    "user": ("add", "list", "quota", "disable", "enable", "role", "passwd", "remove"),
+    "key": ("add", "list", "revoke"),
+    "packages": ("add", "remove", "list"),
+}
+COMMANDS = ("serve", "mcp", "doctor", "version", *VERBS)
+
+
+@pytest.mark.parametrize(
+    "command", [*COMMANDS, *(f"{one} {verb}" for one, verbs in VERBS.items() for verb in verbs)]
+)
+def test_help(command, tmp_path):
+    """It is printed wherever it is asked for, and nothing else is done."""
+    for asked in (["--help"], ["-h"], ["--nonsense", "--help"], ["a", "b", "--help"]):
+        result = run(*command.split(), *asked, cwd=tmp_path)
+        assert result.returncode == 0 and result.stderr == "", result
+        assert result.stdout.startswith(f"usage: kernelgate {command}"), result.stdout
+    assert not list(tmp_path.iterdir())
+
+
+def test_help_of_all_commands():
+    result = run("--help")
     assert result.returncode == 0 and result.stderr == ""
-    assert "serve" in result.stdout or "--" in result.stdout
+    assert all(f"\n  {command} " in result.stdout for command in COMMANDS)
+
+
+@pytest.mark.parametrize("command", VERBS)
+def test_a_verb_that_does_not_exist_or_lacks_a_word(command):
+    result = run(command, "nonsense")
+    assert result.returncode == 2 and result.stdout == ""
+    said = result.stderr.splitlines()
+    assert said[0] == f"kernelgate: there is no command {command} nonsense"
+    assert said[2] == f"usage: kernelgate {command} VERB [FLAGS]"
+    result = run(command, "add")
+    assert result.returncode == 2 and result.stdout == ""
+    assert result.stderr.startswith(f"usage: kernelgate {command} add ")
 
 
 def test_help_lists_the_settings():
