@@ -8,11 +8,12 @@
 #include <errno.h>
 #include <getopt.h>
 #include <math.h>
+#include <stdarg.h>
 #include <string.h>
 #include <strings.h>
 #include <unistd.h>
 
-enum { MAX_DOTENV_BYTES = 1 << 20, HELP_VALUE = 256 };
+enum { HELP_VALUE = 256, WARNING = 256 };
 
 static const char *
 keep_string(struct config *config, char *text)
@@ -29,7 +30,32 @@ config_fini(struct config *config)
     for (size_t i = 0; i < config->n_strings; i++)
         free(config->strings[i]);
     free(config->strings);
+    for (size_t i = 0; i < config->n_warnings; i++)
+        free(config->warnings[i]);
+    free(config->warnings);
     *config = (struct config){0};
+}
+
+// ---- Warnings -------------------------------------------------------------------------------
+
+static void
+warn(struct config *config, const char *fmt, ...)
+{
+    char text[WARNING];
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(text, sizeof text, fmt, args);
+    va_end(args);
+    config->warnings =
+        kg_realloc(config->warnings, (config->n_warnings + 1) * sizeof config->warnings[0]);
+    config->warnings[config->n_warnings++] = kg_strdup(text);
+}
+
+void
+config_log_warnings(const struct config *config)
+{
+    for (size_t i = 0; i < config->n_warnings; i++)
+        log_warning("a variable is ignored", LOG_STR("reason", config->warnings[i]));
 }
 
 // ---- Values ---------------------------------------------------------------------------------
@@ -175,52 +201,6 @@ translate(enum alias_form form, const char *text)
     return NULL;
 }
 
-// ---- .env -----------------------------------------------------------------------------------
-
-// Takes a line `NAME=value` apart, in place; quotes around the value and `export` before the name
-// are fine. Both are NULL for any other line.
-static void
-strip_line(char *line, char **ret_name, char **ret_value)
-{
-    *ret_name = *ret_value = NULL;
-    line += strspn(line, " \t");
-    if (strncmp(line, "export ", 7) == 0)
-        line += 7;
-    char *equals = strchr(line, '=');
-    if (*line == '#' || !equals)
-        return;
-    *equals = '\0';
-    char *value = equals + 1 + strspn(equals + 1, " \t");
-    size_t len = strlen(value);
-    while (len > 0 && isspace((unsigned char)value[len - 1]))
-        value[--len] = '\0';
-    if (len >= 2 && (*value == '"' || *value == '\'') && value[len - 1] == *value) {
-        value[len - 1] = '\0';
-        value++;
-    }
-    line[strcspn(line, " \t")] = '\0';
-    *ret_name = line;
-    *ret_value = value;
-}
-
-// The last value of `name` in the file's text, to be freed, or NULL.
-static char *
-dotenv_get(const char *dotenv, const char *name)
-{
-    KG_AUTO_FREE char *text = kg_strdup(dotenv);
-    char *found = NULL;
-    char *rest = text;
-    for (char *line; (line = strsep(&rest, "\n"));) {
-        char *key, *value;
-        strip_line(line, &key, &value);
-        if (key && strcmp(key, name) == 0 && *value) {
-            free(found);
-            found = kg_strdup(value);
-        }
-    }
-    return found;
-}
-
 // ---- Sources --------------------------------------------------------------------------------
 
 static char *
@@ -233,24 +213,48 @@ env_name(const struct setting *setting)
 }
 
 static int
-refuse(const struct setting *setting, const char *source, const char *text, struct kg_error *err)
+refuse(const struct setting *setting, const char *source, bool in_dotenv, const char *text,
+       struct kg_error *err)
 {
     char bounds[HELP_VALUE];
     describe_bounds(setting, bounds, sizeof bounds);
-    return kg_error_set(err, KG_INVALID, 0,
-                        "setting %s, from %s: invalid value \"%.40s\"; allowed: %s", setting->name,
-                        source, setting->secret ? "***" : text, bounds);
+    return kg_error_set(
+        err, KG_INVALID, 0, "setting %s, from %s%s: invalid value \"%.40s\"; allowed: %s",
+        setting->name, source, in_dotenv ? " in .env" : "", setting->secret ? "***" : text, bounds);
 }
 
 // Looks a name up in the text of the .env file, or, where that is NULL, in the environment. An
-// empty value counts as none.
+// empty value counts as none, and so does what Kubernetes sets: KERNELGATE_PORT=tcp://10.0.0.1:80.
 static char *
 look_up(const char *dotenv, const char *name)
 {
     if (dotenv)
         return dotenv_get(dotenv, name);
     const char *value = getenv(name);
-    return value && *value ? kg_strdup(value) : NULL;
+    if (!value || !*value || names_is_service_link(name, value))
+        return NULL;
+    return kg_strdup(value);
+}
+
+// Returns 1 where it has a value that the setting can have, 0 where not.
+static int
+take_alias(struct config *config, const struct setting *setting, const struct setting_alias *alias,
+           const char *dotenv, struct kg_error *err)
+{
+    KG_AUTO_FREE char *raw = look_up(dotenv, alias->env);
+    if (!raw)
+        return 0;
+    KG_AUTO_FREE char *text = translate(alias->form, raw);
+    switch (text ? store(config, setting, text) : VALUE_NONSENSE) {
+    case VALUE_FINE:
+        return 1;
+    case VALUE_OUT_OF_BOUNDS:
+        return refuse(setting, alias->env, dotenv != NULL, raw, err);
+    case VALUE_NONSENSE:
+        warn(config, "%s%s: its value makes no sense for setting %s", alias->env,
+             dotenv ? " in .env" : "", setting->name);
+    }
+    return 0;
 }
 
 // Takes the value from the environment (or .env): its own name first, then the aliases.
@@ -262,24 +266,25 @@ take_named(struct config *config, const struct setting *setting, const char *dot
     KG_AUTO_FREE char *name = env_name(setting);
     KG_AUTO_FREE char *own = look_up(dotenv, name);
     if (own)
-        return store(config, setting, own) == VALUE_FINE ? 1 : refuse(setting, name, own, err);
-    for (size_t i = 0; i < SETTING_MAX_ALIASES && setting->aliases[i].env; i++) {
-        const struct setting_alias *alias = &setting->aliases[i];
-        KG_AUTO_FREE char *raw = look_up(dotenv, alias->env);
-        if (!raw)
-            continue;
-        KG_AUTO_FREE char *text = translate(alias->form, raw);
-        switch (text ? store(config, setting, text) : VALUE_NONSENSE) {
-        case VALUE_FINE:
-            return 1;
-        case VALUE_OUT_OF_BOUNDS:
-            return refuse(setting, alias->env, raw, err);
-        case VALUE_NONSENSE:
-            log_warning("ignored an environment variable with an invalid value",
-                        LOG_STR("name", alias->env), LOG_STR("setting", setting->name));
-        }
-    }
-    return 0;
+        return store(config, setting, own) == VALUE_FINE
+                   ? 1
+                   : refuse(setting, name, dotenv != NULL, own, err);
+    int found = 0;
+    for (size_t i = 0; found == 0 && i < SETTING_MAX_ALIASES && setting->aliases[i].env; i++)
+        found = take_alias(config, setting, &setting->aliases[i], dotenv, err);
+    return found;
+}
+
+static int
+refuse_flag(const char *flag, enum config_command command, struct kg_error *err)
+{
+    KG_AUTO_FREE char *name = kg_strdup(flag + strspn(flag, "-"));
+    name[strcspn(name, "=")] = '\0';
+    const struct setting *meant = names_nearest(name, (int)command);
+    return meant ? kg_error_set(err, KG_INVALID, 0,
+                                "unknown flag %.80s; did you mean --%s? See --help", flag,
+                                meant->name)
+                 : kg_error_set(err, KG_INVALID, 0, "unknown flag %.80s; see --help", flag);
 }
 
 // The flags, with getopt_long's value being the setting's index.
@@ -304,20 +309,41 @@ take_flags(struct config *config, enum config_command command, int argc, char **
         if (value == ':')
             return kg_error_set(err, KG_INVALID, 0, "%s needs a value", argv[optind - 1]);
         if (value == '?')
-            return kg_error_set(err, KG_INVALID, 0, "unknown flag %.80s; see --help",
-                                argv[optind - 1]);
+            return refuse_flag(argv[optind - 1], command, err);
         size_t index = (size_t)value - 1000;
         const struct setting *setting = &config_settings[index];
         const char *text = optarg ? optarg : "true";
         KG_AUTO_FREE char *flag = kg_asprintf("--%s", setting->name);
         if (store(config, setting, text) != VALUE_FINE)
-            return refuse(setting, flag, text, err);
+            return refuse(setting, flag, false, text, err);
         ret_given[index] = true;
     }
     if (optind < argc)
         return kg_error_set(err, KG_INVALID, 0, "unexpected argument %.80s; see --help",
                             argv[optind]);
     return 0;
+}
+
+static void
+look_at_name(const char *name, const char *value, void *arg)
+{
+    KG_AUTO_FREE char *complaint = names_complaint(name, value);
+    if (complaint)
+        warn(arg, "%.80s in .env: %s", name, complaint);
+}
+
+// Whether some begin as a setting's name, but are not one.
+static void
+look_at_names(struct config *config, const char *dotenv)
+{
+    for (char **each = environ; each && *each; each++) {
+        size_t len = strcspn(*each, "=");
+        KG_AUTO_FREE char *name = kg_asprintf("%.*s", (int)len, *each);
+        KG_AUTO_FREE char *complaint = names_complaint(name, *each + len + ((*each)[len] == '='));
+        if (complaint)
+            warn(config, "%.80s: %s", name, complaint);
+    }
+    dotenv_each(dotenv, look_at_name, config);
 }
 
 int
@@ -330,8 +356,7 @@ config_load(struct config *config, enum config_command command, int argc, char *
         return -1;
     KG_AUTO_BUF dotenv = {0};
     buf_append_str(&dotenv, "");
-    if (dotenv_path && access(dotenv_path, F_OK) == 0 &&
-        file_read(dotenv_path, MAX_DOTENV_BYTES, &dotenv, err) < 0)
+    if (dotenv_path && dotenv_read(dotenv_path, &dotenv, err) < 0)
         return -1;
     for (size_t i = 0; i < config_n_settings; i++) {
         const struct setting *setting = &config_settings[i];
@@ -345,6 +370,7 @@ config_load(struct config *config, enum config_command command, int argc, char *
             assert(verdict == VALUE_FINE);
         }
     }
+    look_at_names(config, dotenv.data);
     return 0;
 }
 

@@ -25,6 +25,8 @@ struct config {
 
     char **strings; // what the values above point into
     size_t n_strings;
+    char **warnings; // of variables that have no effect: a sentence each
+    size_t n_warnings;
 };
 
 // Which commands a setting belongs to.
@@ -38,11 +40,13 @@ enum config_command {
 
 // Fills `config` from, in this order: the flags in `argv` (argv[0] is the command itself),
 // KERNELGATE_<NAME>, the aliases, `dotenv_path` (may be NULL or missing), the defaults. Fails with
-// one line that names the setting, the value and what is allowed. An alias whose value makes no
-// sense is ignored with a warning. `config` is to be freed with config_fini() in any case.
+// one line that names the setting, the value and what is allowed, or the line of that file which is
+// wrong. An alias whose value makes no sense and a name that begins as a setting's, but is not one,
+// have no effect but a warning. `config` is to be freed with config_fini() in any case.
 KG_MUST_CHECK int config_load(struct config *config, enum config_command command, int argc,
                               char **argv, const char *dotenv_path, struct kg_error *err);
 void config_fini(struct config *config);
+void config_log_warnings(const struct config *config);
 
 // Whether one of the arguments after the command is --help or -h.
 bool config_asks_for_help(int argc, char *const argv[]);

@@ -48,3 +48,28 @@ enum {
 extern const struct setting config_settings[CONFIG_N_SETTINGS];
 // The same number, for loops: gcc's analyzer would follow each of a known number of turns.
 extern const size_t config_n_settings;
+
+// ---- dotenv.c -------------------------------------------------------------------------------
+
+// Appends the text of the file, if there is one. Fails with the number of the first line that is
+// malformed: neither NAME=value nor empty nor a comment. Programs that share the file may write
+// values of several lines in quotes; only settings may not.
+KG_MUST_CHECK int dotenv_read(const char *path, struct buf *ret, struct kg_error *err);
+// The last value of `name` in the file's text, to be freed, or NULL.
+char *dotenv_get(const char *text, const char *name);
+void dotenv_each(const char *text, void (*fn)(const char *name, const char *value, void *arg),
+                 void *arg);
+
+// ---- names.c --------------------------------------------------------------------------------
+
+// Whether a variable of this name can give a setting its value.
+bool names_is_known(const char *name);
+// Whether the variable is one of those that Kubernetes sets in each pod for a service whose name
+// begins with "kernelgate".
+bool names_is_service_link(const char *name, const char *value);
+// The setting of one of these commands whose name is most like `name` (max-session, MAX_SESSION),
+// or NULL.
+const struct setting *names_nearest(const char *name, int commands);
+// What is wrong with a variable whose name begins with KERNELGATE_, to be freed. NULL: nothing, or
+// it is not our business.
+char *names_complaint(const char *name, const char *value);

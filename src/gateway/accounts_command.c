@@ -300,9 +300,11 @@ static int
 run_verb(const struct config *config, const struct verb *verb, char *const words[MAX_WORDS],
          struct kg_error *err)
 {
-    if (!config->accounts_file)
+    if (!config->accounts_file) {
+        config_log_warnings(config); // its name may be misspelled
         return kg_error_set(err, KG_INVALID, 0,
                             "no accounts: set accounts-file to the path of their database");
+    }
     if (become_owner(config->accounts_file, err) < 0)
         return -1;
     KG_AUTO(account_store)

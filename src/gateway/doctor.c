@@ -149,6 +149,8 @@ static int
 examine(const struct config *config)
 {
     struct kg_error err = {0};
+    for (size_t i = 0; i < config->n_warnings; i++)
+        print_finding("environment", false, config->warnings[i], NULL);
     struct layout layout = {0};
     bool found = layout_find(&layout, config, &err) == 0;
     KG_AUTO(kernelspecs) specs = found ? kernelspecs_load(layout.kernelspec_dir, &err) : NULL;

@@ -191,6 +191,7 @@ command_mcp(int argc, char **argv)
         return 2;
     }
     log_setup(config_log_level(&config), config_log_format(&config));
+    config_log_warnings(&config);
     signal(SIGPIPE, SIG_IGN);
     if (config.connect) {
         int code = run_bridge(&config, &err);

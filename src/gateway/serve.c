@@ -656,6 +656,7 @@ command_serve(int argc, char **argv)
         return 2;
     }
     log_setup(config_log_level(&config), config_log_format(&config));
+    config_log_warnings(&config);
     signal(SIGPIPE, SIG_IGN);
     // Without a fixed threshold glibc would keep the memory of large lines instead of returning it.
     mallopt(M_MMAP_THRESHOLD, MMAP_THRESHOLD);

@@ -164,6 +164,43 @@ def test_where_settings_come_from(start_gateway, tmp_path):
     assert "DEBUG" in gateway.log()
 
 
+MISSPELLED = (
+    "KERNELGATE_MAX_SESSION: there is no such setting; did you mean KERNELGATE_MAX_SESSIONS?"
+)
+
+
+def test_misspelled_names(start_gateway, tmp_path):
+    """Those that Kubernetes sets for a service are none."""
+    services = {"KERNELGATE_PORT": "tcp://10.0.0.1:1", "KERNELGATE_SERVICE_HOST": "10.0.0.1"}
+    tmp_path.joinpath(".env").write_text("KERNELGATE_POOLSIZE=3\n")
+    env = {"KERNELGATE_MAX_SESSION": "4", **services}
+    gateway = start_gateway("--log-format", "json", cwd=tmp_path, env=env)
+    lines = [json.loads(line) for line in gateway.log().splitlines()]
+    said = [line for line in lines if line["event"] == "a variable is ignored"]
+    assert [line["reason"] for line in said] == [
+        MISSPELLED,
+        "KERNELGATE_POOLSIZE in .env: there is no such setting; did you mean KERNELGATE_POOL_SIZE?",
+    ]
+    assert {line["level"] for line in said} == {"warning"}
+    out = run("doctor", "--provisioner", "oci", "--oci-runtime", "/no/such/runtime", env=env).stdout
+    assert f"--   environment              {MISSPELLED}\n" in out
+    assert "SERVICE_HOST" not in out
+    # Commands say it where that may be why they fail.
+    env = {"KERNELGATE_ACCOUNT_FILE": "/tmp/a", "KERNELGATE_COLOUR": "red"}
+    refused = run("user", "list", env=env).stderr
+    assert "did you mean KERNELGATE_ACCOUNTS_FILE?" in refused and "no accounts: " in refused
+    assert run("packages", "list", "--state-dir", str(tmp_path), env=env).stderr == ""
+
+
+@pytest.mark.parametrize("command", [["serve"], ["user", "list"], ["packages", "list"]])
+def test_a_malformed_line_of_env(command, tmp_path):
+    tmp_path.joinpath(".env").write_text("# keys\nAPI_KEY secret of mine\n")
+    result = run(*command, cwd=tmp_path)
+    assert result.returncode == 2 and result.stdout == ""
+    assert result.stderr.startswith('kernelgate: .env, line 2: there is no "=" in it; ')
+    assert "secret" not in result.stderr
+
+
 def test_doctor_leaves_the_state_folder_as_it_was(tmp_path):
     (tmp_path / "made").mkdir(mode=0o711)
     for name, there in (("made", True), ("new", False)):
