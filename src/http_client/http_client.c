@@ -150,6 +150,10 @@ call_explain(const struct http_call *call, CURLcode code, struct kg_error *err)
     else
         kg_error_set(err, KG_INTERNAL, 0, "%s",
                      call->curl_error[0] ? call->curl_error : curl_easy_strerror(code));
+    long sys_errno = 0;
+    if (code == CURLE_COULDNT_CONNECT)
+        curl_easy_getinfo(call->easy, CURLINFO_OS_ERRNO, &sys_errno);
+    err->sys_errno = (int)sys_errno;
 }
 
 static void

@@ -10,7 +10,7 @@ provisioner_real_path(const char *what, const char *path, struct kg_error *err)
 {
     char *real = realpath(path, NULL);
     if (!real)
-        kg_error_set(err, KG_INVALID, errno, "cannot find %s %s", what, path);
+        kg_error_set(err, KG_INVALID, errno, "%s: cannot find %s", what, path);
     return real;
 }
 
@@ -28,7 +28,7 @@ provisioner_init(struct provisioner *provisioner, const struct provisioner_engin
     // With a helper it may be one that only this process can name.
     provisioner->state_dir =
         settings->helper ? kg_strdup(settings->state_dir)
-                         : provisioner_real_path("the state folder", settings->state_dir, err);
+                         : provisioner_real_path("setting state-dir", settings->state_dir, err);
     if (!provisioner->state_dir)
         return -1;
     provisioner->root_dir =

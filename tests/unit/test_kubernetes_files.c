@@ -112,7 +112,7 @@ test_bad_configurations(void **state)
          "exec of the user me is not supported: use a token, or a client certificate with its key"},
         {CONTEXT CLUSTER("") USER("    client-key-data: b25l\n"), "go together"},
         {CONTEXT CLUSTER("    certificate-authority-data: '%'\n") USER(""), "is not base64"},
-        {CONTEXT CLUSTER("") USER("    tokenFile: none\n"), "cannot find tokenFile"},
+        {CONTEXT CLUSTER("") USER("    tokenFile: none\n"), "tokenFile: cannot find "},
     };
     for (size_t i = 0; i < KG_ARRAY_LEN(all); i++) {
         struct kube_access access = {0};

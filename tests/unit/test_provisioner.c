@@ -789,6 +789,34 @@ test_runtime_without_overlays(void **state)
 }
 
 static void
+on_users_finding(const char *what, bool ok, const char *detail, void *arg)
+{
+    char *found = arg;
+    if (strstr(what, ", user namespace"))
+        snprintf(found, 512, "%s %s", ok ? "ok" : "missing", detail);
+}
+
+// The doctor says what may be done about it.
+static void
+test_runtime_without_user_namespaces(void **state)
+{
+    struct fixture *f = *state;
+    char found[512] = "";
+    assert_non_null(provisioner_doctor(&f->settings, on_users_finding, found).engine);
+    assert_string_equal(found, "ok every sandbox has its own user on the host");
+    KG_AUTO_FREE char *script = kg_asprintf("%s/without", f->state_dir);
+    write_script(script,
+                 "#!/bin/sh\nlast=\nfor a in \"$@\"; do\n"
+                 "[ \"$last\" = --bundle ] && grep -q uidMappings $a/config.json && exit 7\n"
+                 "last=$a\ndone\nexec runc \"$@\"\n");
+    f->settings.oci_runtime = script;
+    assert_non_null(provisioner_doctor(&f->settings, on_users_finding, found).engine);
+    assert_non_null(strstr(found, "missing "));
+    assert_non_null(strstr(found, "exit code 7; sysctl user.max_user_namespaces is "));
+    assert_nothing_left(f);
+}
+
+static void
 test_runtime_error_is_told(void **state)
 {
     struct fixture *f = *state;
@@ -1028,6 +1056,7 @@ main(void)
         TEST(test_cancelled_create_leaves_nothing),
         TEST(test_failing_runtime),
         TEST(test_runtime_without_overlays),
+        TEST(test_runtime_without_user_namespaces),
         TEST(test_runtime_error_is_told),
         TEST(test_recover),
         TEST(test_recover_unclaimed),

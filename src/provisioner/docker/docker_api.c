@@ -25,7 +25,8 @@ docker_parse_host(struct docker *docker, const char *host, struct kg_error *err)
     const char *address = host + strlen(tcp_scheme);
     if (strncmp(host, tcp_scheme, strlen(tcp_scheme)) != 0 || !*address || strchr(address, '/'))
         return kg_error_set(err, KG_INVALID, 0,
-                            "docker-host: %s is neither unix:///path nor tcp://host:port", host);
+                            "setting docker-host: %s is neither unix:///path nor tcp://host:port",
+                            host);
     // The port may follow the brackets of an IPv6 address.
     const char *last = strrchr(address, ']');
     bool port = strchr(last ? last : address, ':') != NULL;
@@ -89,6 +90,9 @@ int
 docker_check(const struct docker *docker, const struct http_call_result *result,
              struct kg_error *err)
 {
+    if (result->err && result->err->sys_errno) // nothing listens there
+        return kg_error_set(err, KG_PROVISIONER_UNAVAILABLE, result->err->sys_errno,
+                            "setting docker-host: no Docker Engine at %.80s", docker->host);
     if (result->err)
         return kg_error_set(err, KG_PROVISIONER_UNAVAILABLE, 0,
                             "docker at %.80s does not answer: %.120s", docker->host,
@@ -110,7 +114,7 @@ docker_take_version(struct docker *docker, const json_t *body, struct kg_error *
     int oldest_minor = 0;
     if (!newest || sscanf(newest, "1.%d", &newest_minor) != 1)
         return kg_error_set(err, KG_PROVISIONER_UNAVAILABLE, 0,
-                            "docker-host: %s is not a Docker engine", docker->host);
+                            "setting docker-host: %s is not a Docker engine", docker->host);
     if (newest_minor < API_MINOR)
         return kg_error_set(err, KG_PROVISIONER_UNAVAILABLE, 0,
                             "the Docker engine at %s has API 1.%d; kernelgate needs 1.%d "

@@ -21,7 +21,7 @@ copy_kernel_envs(struct oci *oci, const struct provisioner_settings *settings, s
     for (size_t i = 0; i < n; i++) {
         const struct provisioner_kernel_env *env =
             i < n_envs ? &settings->kernel_envs[i] : &packages;
-        char *host_dir = provisioner_real_path("the kernels' environment", env->host_dir, err);
+        char *host_dir = provisioner_real_path("setting kernels-dir", env->host_dir, err);
         if (!host_dir)
             return -1;
         oci->kernel_envs[oci->n_kernel_envs++] = (struct oci_kernel_env){
@@ -35,10 +35,9 @@ take_settings(struct oci *oci, const struct provisioner_settings *settings, stru
 {
     oci->limits = settings->limits;
     oci->host_image = strcmp(settings->image, "host") == 0;
-    oci->root_dir = oci->host_image
-                        ? kg_asprintf("%s/root", oci->base.state_dir)
-                        : provisioner_real_path("the image folder", settings->image, err);
-    oci->agent_path = provisioner_real_path("the agent", settings->agent_path, err);
+    oci->root_dir = oci->host_image ? kg_asprintf("%s/root", oci->base.state_dir)
+                                    : provisioner_real_path("setting image", settings->image, err);
+    oci->agent_path = provisioner_real_path("setting agent", settings->agent_path, err);
     if (!oci->root_dir || !oci->agent_path)
         return -1;
     return copy_kernel_envs(oci, settings, err);

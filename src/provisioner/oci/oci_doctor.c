@@ -175,9 +175,9 @@ find_runtime(const struct findings *out, struct oci *oci, const char *name)
     out->fn(what, true, "ran a sandbox", out->arg);
     find_inodes(out, oci, name, &shortfall.inodes);
     bool users = !shortfall.users.code;
-    KG_AUTO_FREE char *advice =
-        kg_asprintf("%s (see sysctl user.max_user_namespaces)", shortfall.users.message);
-    out->fn(what_users, users, users ? "every sandbox has its own user on the host" : advice,
+    KG_AUTO_FREE char *advice = oci_users_advice();
+    KG_AUTO_FREE char *missing = kg_asprintf("%s; %s", shortfall.users.message, advice);
+    out->fn(what_users, users, users ? "every sandbox has its own user on the host" : missing,
             out->arg);
     return true;
 }

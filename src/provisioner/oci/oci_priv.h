@@ -156,6 +156,8 @@ struct oci_shortfall {
 // inodes, and keeps in `oci` what works. Blocks.
 KG_MUST_CHECK int oci_try_runtime(struct oci *oci, const char *name, struct oci_shortfall *ret,
                                   struct kg_error *err);
+// What may be done about sandboxes without a user namespace, to be freed.
+char *oci_users_advice(void);
 bool oci_doctor(struct oci *oci, const struct provisioner_settings *settings,
                 provisioner_finding_fn fn, void *arg, struct provisioner_traits *ret);
 // Of the runtime that was tried last, while the group of its sandboxes exists (oci_trial.c).

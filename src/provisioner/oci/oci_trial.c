@@ -113,6 +113,9 @@ use_runtime(struct oci *oci, const char *name, struct kg_error *err)
     oci->base.counts_udp = oci->kind->own_kernel || !oci->cgroups.memory_v1;
     if (oci->runtime)
         return 0;
+    if (slash)
+        return kg_error_set(err, KG_PROVISIONER_UNAVAILABLE, 0,
+                            "setting oci-runtime: there is no program %s", name);
     return kg_error_set(err, KG_PROVISIONER_UNAVAILABLE, 0,
                         "%s is not installed (the distribution packages %s)", name,
                         oci->kind->packages);
@@ -133,6 +136,26 @@ oci_try_runtime(struct oci *oci, const char *name, struct oci_shortfall *ret, st
     return try_container(oci, &ret->inodes, err);
 }
 
+char *
+oci_users_advice(void)
+{
+    KG_AUTO_BUF text = {0};
+    long most = 0;
+    if (file_read("/proc/sys/user/max_user_namespaces", 64, &text, NULL) == 0 && text.len)
+        most = strtol(text.data, NULL, 10);
+    return most > 0
+               ? kg_asprintf(
+                     "sysctl user.max_user_namespaces is %ld, so something else forbids them", most)
+               : kg_strdup("Linux allows none: sysctl user.max_user_namespaces=16384");
+}
+
+static void
+warn_of_users(const struct kg_error *why)
+{
+    KG_AUTO_FREE char *advice = oci_users_advice();
+    log_warning("sandboxes run without a user namespace", LOG_ERR(why), LOG_STR("advice", advice));
+}
+
 static int
 try_for_service(struct oci *oci, const char *name, struct kg_error *err)
 {
@@ -140,7 +163,7 @@ try_for_service(struct oci *oci, const char *name, struct kg_error *err)
     if (oci_try_runtime(oci, name, &shortfall, err) < 0)
         return -1;
     if (shortfall.users.code)
-        log_warning("sandboxes run without a user namespace", LOG_ERR(&shortfall.users));
+        warn_of_users(&shortfall.users);
     if (shortfall.inodes.code)
         log_warning("sandboxes share inodes with the host", LOG_ERR(&shortfall.inodes));
     return 0;
