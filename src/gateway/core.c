@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The part of a gateway that all faces share: sandboxes, kernels, sessions.
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/sysinfo.h>
@@ -417,6 +418,20 @@ make_face_context(struct core *core)
     };
 }
 
+// With `auto`, the engine is known when it has been started.
+static int
+check_kernels(const struct core *core, const char *engine, struct kg_error *err)
+{
+    const struct engine_kernels kernels = {
+        .engine = engine,
+        .settings = &core->engine,
+        .dir = core->layout.kernels_dir,
+        .specs = core->specs,
+        .default_spec = core->default_spec,
+    };
+    return engine_check_kernels(&kernels, err);
+}
+
 int
 core_prepare(struct core *core, struct kg_error *err)
 {
@@ -426,10 +441,10 @@ core_prepare(struct core *core, struct kg_error *err)
         return -1;
     core->specs = kernelspecs_load(core->layout.kernelspec_dir, err);
     if (!core->specs)
-        return -1;
+        return kg_error_set(err, err->code, 0, "setting kernelspec-dir: %s", err->message);
     core->default_spec = kernelspecs_find(core->specs, config->default_kernel, err);
     if (!core->default_spec)
-        return -1;
+        return kg_error_set(err, err->code, 0, "setting default-kernel: %s", err->message);
     core->links = file_links_new(root, err);
     if (!core->links)
         return -1;
@@ -442,7 +457,7 @@ core_prepare(struct core *core, struct kg_error *err)
     core->packages_dir = kg_asprintf("%s/packages/shared", root);
     engine_settings_init(&core->engine, config, &core->layout, core->specs, root, core->state.id);
     core->engine.settings.packages_dir = core->packages_dir;
-    if (engine_check_kernels(&core->engine, &core->layout, core->specs, err) < 0)
+    if (check_kernels(core, config->provisioner, err) < 0)
         return -1;
     return choose_door(core, err);
 }
@@ -473,6 +488,9 @@ core_start(struct core *core, struct kg_error *err)
     if (!core->provisioner)
         return -1;
     choose_sizes(core);
+    if (strcmp(core->config->provisioner, "auto") == 0 &&
+        check_kernels(core, core->traits.engine, err) < 0)
+        return -1;
     if (reserve_sockets(core, err) < 0)
         return -1;
     if (make_forks(core, err) < 0)
@@ -581,4 +599,16 @@ core_fini(struct core *core)
     layout_fini(&core->layout);
     free(core->packages_dir);
     state_close(&core->state);
+}
+
+void
+core_print_failure(const struct kg_error *err, bool is_root)
+{
+    fprintf(stderr, "kernelgate: %s\n", err->message);
+    if (err->code == KG_PROVISIONER_UNAVAILABLE)
+        fprintf(
+            stderr,
+            "kernelgate: %s`kernelgate doctor` with the same flags tries each part, and says what "
+            "is missing\n",
+            is_root ? "" : "runc and crun make sandboxes for root only: start it with sudo; ");
 }

@@ -93,6 +93,8 @@ void core_stop_zygotes(struct core *core);
 bool core_is_idle(const struct core *core);
 // After the faces. Also of one that has not started, or half.
 void core_fini(struct core *core);
+// Prints why a gateway did not start; `is_root`: it was started as root.
+void core_print_failure(const struct kg_error *err, bool is_root);
 
 // ---- mcp_face.c -----------------------------------------------------------------------------
 

@@ -19,23 +19,32 @@ print_finding(const char *what, bool ok, const char *detail, void *arg)
     printf("%-4s %-24s %s\n", ok ? "ok" : "--", what, detail);
 }
 
-static bool
-check_kernels(const struct kernelspecs *specs, const struct layout *layout)
+static void
+show_kernels(const struct engine_settings *engine, const struct kernelspecs *specs,
+             const struct layout *layout)
 {
-    bool any = false;
     for (size_t i = 0; i < kernelspecs_count(specs); i++) {
         const struct kernelspec *spec = kernelspecs_at(specs, i);
         KG_AUTO_FREE char *dir = kg_asprintf("%s/%s", layout->kernels_dir, spec->name);
         KG_AUTO_FREE char *what = kg_asprintf("kernel %s", spec->name);
-        bool there = access(dir, F_OK) == 0;
+        bool there = engine_has_program(&engine->settings, spec);
         KG_AUTO_FREE char *missing =
             kg_asprintf("no environment at %s; kernelspec/%s/install makes it, and script/setup in "
                         "the project's folder",
                         dir, spec->name);
-        print_finding(what, there, there ? dir : missing, NULL);
-        any |= there;
+        const char *program = json_string_value(json_array_get(spec->argv, 0));
+        const char *where = access(dir, F_OK) == 0 ? dir : program;
+        print_finding(what, there, there ? where : missing, NULL);
     }
-    return any;
+}
+
+// Whether the default kernel can start in the sandboxes of the engine that was found.
+static bool
+has_default_kernel(const struct engine_settings *engine, const struct choices *choices)
+{
+    bool sees_host =
+        strcmp(choices->traits.engine, "oci") == 0 && strcmp(choices->config->image, "host") == 0;
+    return !sees_host || engine_has_program(&engine->settings, choices->default_spec);
 }
 
 // ---- Whom the gateway becomes ---------------------------------------------------------------
@@ -164,12 +173,13 @@ examine(const struct config *config)
     else if (state_make_trial(&trial, config->state_dir, &err) < 0)
         print_finding("state folder", works = false, err.message, NULL);
     if (works) {
-        works = has_image(config) || check_kernels(specs, &layout);
-        works &= check_user(config);
         struct engine_settings engine;
         engine_settings_init(&engine, config, &layout, specs, trial.dir, "aaaaaaaa");
+        if (!has_image(config))
+            show_kernels(&engine, specs, &layout);
+        works = check_user(config);
         choices.traits = provisioner_doctor(&engine.settings, print_finding, NULL);
-        works &= choices.traits.engine != NULL;
+        works &= choices.traits.engine && has_default_kernel(&engine, &choices);
         show_versions(config);
         show_choices(&choices);
         engine_settings_fini(&engine);

@@ -77,27 +77,49 @@ engine_settings_fini(struct engine_settings *engine)
     free(engine->envs);
 }
 
-static bool
-needs_environment(const struct kernelspec *spec)
+// The name of the environment that the kernel's program is in, and its length; NULL: in none.
+static const char *
+environment_of(const struct kernelspec *spec, size_t *ret_len)
 {
     const char *program = json_string_value(json_array_get(spec->argv, 0));
-    return program && strncmp(program, ENVIRONMENTS, strlen(ENVIRONMENTS)) == 0;
+    if (!program || strncmp(program, ENVIRONMENTS, strlen(ENVIRONMENTS)) != 0)
+        return NULL;
+    const char *name = program + strlen(ENVIRONMENTS);
+    *ret_len = strcspn(name, "/");
+    return name;
+}
+
+bool
+engine_has_program(const struct provisioner_settings *settings, const struct kernelspec *spec)
+{
+    size_t len;
+    const char *name = environment_of(spec, &len);
+    for (size_t i = 0; name && i < settings->n_kernel_envs; i++) {
+        const char *each = settings->kernel_envs[i].name;
+        if (strlen(each) == len && strncmp(each, name, len) == 0)
+            return true;
+    }
+    return !name;
 }
 
 int
-engine_check_kernels(const struct engine_settings *engine, const struct layout *layout,
-                     const struct kernelspecs *specs, struct kg_error *err)
+engine_check_kernels(const struct engine_kernels *kernels, struct kg_error *err)
 {
-    const struct provisioner_settings *settings = &engine->settings;
-    if (strcmp(settings->engine, "oci") != 0 || strcmp(settings->image, "host") != 0 ||
-        settings->n_kernel_envs > 0 || access(layout->kernels_dir, F_OK) == 0)
+    const struct provisioner_settings *settings = &kernels->settings->settings;
+    if (strcmp(kernels->engine, "oci") != 0 || strcmp(settings->image, "host") != 0)
         return 0;
-    for (size_t i = 0; i < kernelspecs_count(specs); i++) {
-        if (!needs_environment(kernelspecs_at(specs, i)))
-            return 0;
+    for (size_t i = 0; i < kernelspecs_count(kernels->specs); i++) {
+        const struct kernelspec *spec = kernelspecs_at(kernels->specs, i);
+        if (engine_has_program(settings, spec))
+            continue;
+        if (spec == kernels->default_spec)
+            return kg_error_set(
+                err, KG_INVALID, 0,
+                "setting kernels-dir: the kernel %.40s has no environment in %.110s; "
+                "script/setup makes it, or choose another default-kernel",
+                spec->name, kernels->dir);
+        log_warning("a kernel has no environment, and cannot start: script/setup makes it",
+                    LOG_STR("kernel", spec->name), LOG_STR("folder", kernels->dir));
     }
-    return kg_error_set(err, KG_INVALID, 0,
-                        "setting kernels-dir: there is no environment of a kernel in %s; "
-                        "kernelspec/*/install makes them",
-                        layout->kernels_dir);
+    return 0;
 }

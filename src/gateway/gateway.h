@@ -35,8 +35,8 @@ KG_MUST_CHECK int state_open(struct state *state, const char *configured, struct
 KG_MUST_CHECK int state_open_slot(struct state *state, const char *configured,
                                   struct kg_error *err);
 // Divides it between the helper and a gateway with these ids. What an earlier version, or an
-// earlier user, has left in it is kept. `by_path`: other processes use `dir`, too, so it is its real
-// path. As root.
+// earlier user, has left in it is kept. `by_path`: other processes use `dir`, too, so it is its
+// real path. As root.
 KG_MUST_CHECK int state_divide(struct state *state, unsigned user, unsigned group, bool by_path,
                                struct kg_error *err);
 // Leaves the first lock to the processes beside this one: this one could release it for all. It
@@ -59,8 +59,8 @@ void state_drop_trial(struct state_trial *trial);
 
 // Whether every user may pass through all folders above an absolute path.
 KG_MUST_CHECK bool path_is_reachable(const char *path);
-// The path, or if it is not reachable or is long, a short one by a descriptor of this process, which
-// stays open: it still is a path when the process is another user. To be freed.
+// The path, or if it is not reachable or is long, a short one by a descriptor of this process,
+// which stays open: it still is a path when the process is another user. To be freed.
 #define PATH_BY_DESCRIPTOR "/proc/self/fd/"
 char *path_to_reach(const char *path);
 
@@ -114,7 +114,16 @@ void engine_settings_init(struct engine_settings *engine, const struct config *c
 // Those to choose from where a helper makes the sandboxes of `oci`.
 extern const struct provisioner_engine *const engines_with_helper[];
 void engine_settings_fini(struct engine_settings *engine);
-// Fails if sandboxes would see this machine's files, and the folder of the kernels is missing.
-KG_MUST_CHECK int engine_check_kernels(const struct engine_settings *engine,
-                                       const struct layout *layout, const struct kernelspecs *specs,
-                                       struct kg_error *err);
+// Whether sandboxes that see this machine's files can find the kernel's program: its environment
+// has been made, or it is in none. It may be another kernelspec's.
+bool engine_has_program(const struct provisioner_settings *settings, const struct kernelspec *spec);
+// Fails if sandboxes would see this machine's files, and the environment of the default kernel is
+// missing; warns of others. Engines whose image has the kernels are not checked.
+struct engine_kernels {
+    const char *engine;
+    const struct engine_settings *settings;
+    const char *dir; // of the environments
+    const struct kernelspecs *specs;
+    const struct kernelspec *default_spec;
+};
+KG_MUST_CHECK int engine_check_kernels(const struct engine_kernels *kernels, struct kg_error *err);

@@ -203,9 +203,10 @@ command_mcp(int argc, char **argv)
     struct command command = {.core = {.config = &config,
                                        .forgetful = true,
                                        .state = {.lock_fd = -1, .own_lock_fd = -1}}};
+    bool is_root = geteuid() == 0;
     int result = mcp_command_run(&command, &err);
     if (result < 0)
-        fprintf(stderr, "kernelgate: %s\n", err.message);
+        core_print_failure(&err, is_root);
     command_fini(&command);
     if (command.jupyter)
         jupyter_fini();

@@ -2,6 +2,7 @@
 // kernelgate serve: connects the modules, runs the loop, and shuts down in order.
 
 #include <arpa/inet.h>
+#include <errno.h>
 #include <malloc.h>
 #include <signal.h>
 #include <stdio.h>
@@ -94,11 +95,12 @@ load_keys(struct gateway *gateway, struct kg_error *err)
     const struct config *config = gateway->core.config;
     bool any = config->api_key || config->api_keys_file;
     if (!any && !config->accounts_file && !config->insecure && !is_loopback(config->host))
-        return kg_error_set(err, KG_INVALID, 0,
-                            "host is %s, which other machines can reach, and there is no API key: "
-                            "set api-key, api-keys-file or accounts-file, or set insecure to let "
-                            "everybody in",
-                            config->host);
+        return kg_error_set(
+            err, KG_INVALID, 0,
+            "setting host is %.60s, which other machines can reach, and there is no "
+            "API key: put API_KEY=<a long random word> into .env or the environment, "
+            "set api-keys-file or accounts-file, or let everybody in with --insecure",
+            config->host);
     gateway->alone = (struct http_quota){
         .requests_per_second = config->max_requests_per_second,
         .max_sessions = config->max_sessions_per_owner,
@@ -114,7 +116,10 @@ load_keys(struct gateway *gateway, struct kg_error *err)
         .shared = gateway->shared,
     };
     gateway->keys = api_keys_new(&settings, err);
-    return gateway->keys ? 0 : -1;
+    if (!gateway->keys)
+        return kg_error_set(err, err->code, 0, "setting %s: %s",
+                            config->api_keys_file ? "api-keys-file" : "api-key", err->message);
+    return 0;
 }
 
 // What one owner may have: while there are several, half at most of what they share, unless a
@@ -578,6 +583,30 @@ log_choices(const struct core *core)
     choices_say(&choices, log_choice, NULL);
 }
 
+static int
+listen_at(const struct config *config, struct kg_error *err)
+{
+    int fd = http_listen(config->host, (int)config->port, err);
+    if (fd >= 0)
+        return fd;
+    if (err->sys_errno == EADDRINUSE)
+        return kg_error_set(
+            err, err->code, 0,
+            "setting port: %s; end the program that listens there (`ss -ltnp` names "
+            "it), or choose another port: --port %d",
+            err->message, config->port < 65535 ? (int)config->port + 1 : 16010);
+    if (err->sys_errno == EACCES)
+        return kg_error_set(err, err->code, 0,
+                            "setting port: %s; only root may use this port: choose one above 1023, "
+                            "such as --port 16010",
+                            err->message);
+    return kg_error_set(
+        err, err->code, 0,
+        "setting host: %s; it must be an address of this machine, such as 127.0.0.1, "
+        "or 0.0.0.0 for all of them",
+        err->message);
+}
+
 // What only root can do comes before. Nothing untrusted has been read until then.
 static int
 split(struct gateway *gateway, struct kg_error *err)
@@ -595,7 +624,7 @@ split(struct gateway *gateway, struct kg_error *err)
         return -1;
     if (config->console) // which may be below a folder of root's
         gateway->console = console_new(gateway->core.layout.console_dir);
-    gateway->socket = http_listen(config->host, (int)config->port, err);
+    gateway->socket = listen_at(config, err);
     return gateway->socket < 0 ? -1 : split_drop(&settings, &user, err);
 }
 
@@ -662,9 +691,10 @@ command_serve(int argc, char **argv)
     mallopt(M_MMAP_THRESHOLD, MMAP_THRESHOLD);
     struct gateway gateway = {
         .core = {.config = &config, .state = {.lock_fd = -1, .own_lock_fd = -1}}, .socket = -1};
+    bool is_root = geteuid() == 0;
     int result = serve_run(&gateway, &err);
     if (result < 0)
-        fprintf(stderr, "kernelgate: %s\n", err.message);
+        core_print_failure(&err, is_root);
     gateway_fini(&gateway);
     if (gateway.jupyter)
         jupyter_fini();

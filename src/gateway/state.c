@@ -3,6 +3,8 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
@@ -10,7 +12,7 @@
 
 #include "gateway.h"
 
-enum { ID_LEN = 8, MAX_ID_FILE_BYTES = 64, SLOTS = 64 };
+enum { ID_LEN = 8, MAX_ID_FILE_BYTES = 64, MAX_PID_FILE_BYTES = 16, SLOTS = 64 };
 enum { LOCK_WAIT_MS = 2000, LOCK_LOOK_MS = 10 };
 
 char *
@@ -35,6 +37,30 @@ make_path(const char *path, struct kg_error *err)
     return dir_make(path, 0700, err);
 }
 
+// The file of the lock that only a gateway has says which process it is.
+static int
+in_use(const struct state *state, int fd, struct kg_error *err)
+{
+    char pid[MAX_PID_FILE_BYTES + 1] = "";
+    KG_AUTO_FREE char *of = NULL;
+    if (pread(fd, pid, MAX_PID_FILE_BYTES, 0) > 0 && atoi(pid) > 0)
+        of = kg_asprintf(" (process %d)", atoi(pid));
+    return kg_error_set(
+        err, KG_INVALID, 0,
+        "setting state-dir: another gateway%s uses %.80s; end that one, or give this "
+        "one a folder of its own: --state-dir FOLDER (and another --port)",
+        of ? of : "", state->root);
+}
+
+static void
+write_pid(int fd)
+{
+    char pid[MAX_PID_FILE_BYTES];
+    int len = snprintf(pid, sizeof pid, "%d\n", (int)getpid());
+    if (ftruncate(fd, 0) < 0 || pwrite(fd, pid, (size_t)len, 0) != len)
+        log_debug("the state folder does not say whose it is");
+}
+
 static int
 lock(const struct state *state, const char *name, int wait_ms, struct kg_error *err)
 {
@@ -47,12 +73,7 @@ lock(const struct state *state, const char *name, int wait_ms, struct kg_error *
         usleep(LOCK_LOOK_MS * 1000);
         locked = flock(fd, LOCK_EX | LOCK_NB);
     }
-    if (locked < 0)
-        return kg_error_set(err, KG_INVALID, 0,
-                            "another gateway uses the state folder %s; give this one its own with "
-                            "--state-dir",
-                            state->root);
-    return KG_STEAL_FD(fd);
+    return locked < 0 ? in_use(state, fd, err) : KG_STEAL_FD(fd);
 }
 
 // Only a gateway that lives has the one; the helper of one that has just ended has the other a
@@ -61,9 +82,11 @@ static int
 lock_both(struct state *state, struct kg_error *err)
 {
     state->own_lock_fd = lock(state, "lock.gateway", 0, err);
-    if (state->own_lock_fd >= 0)
-        state->lock_fd = lock(state, "lock", LOCK_WAIT_MS, err);
-    return state->lock_fd < 0 || state->own_lock_fd < 0 ? -1 : 0;
+    if (state->own_lock_fd < 0)
+        return -1;
+    write_pid(state->own_lock_fd);
+    state->lock_fd = lock(state, "lock", LOCK_WAIT_MS, err);
+    return state->lock_fd < 0 ? -1 : 0;
 }
 
 static int
@@ -86,11 +109,22 @@ load_id(struct state *state, struct kg_error *err)
 }
 
 static int
+no_folder(struct kg_error *err)
+{
+    bool forbidden = err->sys_errno == EACCES || err->sys_errno == EPERM;
+    return kg_error_set(err, err->code, 0, "setting state-dir: %s%s", err->message,
+                        forbidden && geteuid() != 0
+                            ? "; start kernelgate as root (sudo), or name a folder of yours with "
+                              "--state-dir FOLDER"
+                            : "");
+}
+
+static int
 state_open_at(struct state *state, const char *wanted, struct kg_error *err)
 {
     *state = (struct state){.lock_fd = -1, .own_lock_fd = -1};
     if (make_path(wanted, err) < 0)
-        return -1;
+        return no_folder(err);
     state->root = realpath(wanted, NULL); // OCI runtimes take absolute paths only
     if (!state->root)
         return kg_error_set(err, KG_INTERNAL, errno, "cannot find %s", wanted);

@@ -4,6 +4,7 @@
 
 #include "process_start_priv.h"
 
+#include <errno.h>
 #include <string.h>
 
 #include "forks.h"
@@ -104,8 +105,8 @@ start_on_deadline(void *arg)
         return;
     }
     KG_AUTO_FREE char *reason =
-        kg_asprintf("the kernel %s did not get ready within %lld s", start->name,
-                    (long long)start->context->start_timeout_ms / 1000);
+        kg_asprintf("the kernel %s did not get ready within %lld s (setting kernel-start-timeout)",
+                    start->name, (long long)start->context->start_timeout_ms / 1000);
     start_fail(start, reason);
 }
 
@@ -209,13 +210,26 @@ start_on_message(struct process_start *start, enum jupyter_channel channel,
 
 // ---- By exec --------------------------------------------------------------------------------
 
+// A program that does not exist is one of an environment that was not made.
+static void
+refuse_start(struct process_start *start, const struct kg_error *err)
+{
+    bool missing = strstr(err->message, strerrordesc_np(ENOENT)) != NULL;
+    KG_AUTO_FREE char *reason =
+        kg_asprintf("%.120s%s", err->message,
+                    missing ? "; script/setup installs the kernels, and `kernelgate doctor` lists "
+                              "those that are missing"
+                            : "");
+    start_fail(start, reason);
+}
+
 static void
 start_on_started(const json_t *body, const struct kg_error *agent_err, void *arg)
 {
     struct process_start *start = arg;
     start->call = NULL;
     if (!body) {
-        start_fail(start, agent_err->message);
+        refuse_start(start, agent_err);
         return;
     }
     int pid = (int)json_integer_value(json_object_get(body, "pid"));

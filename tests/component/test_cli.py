@@ -4,6 +4,8 @@
 import contextlib
 import json
 import os
+import pathlib
+import re
 import signal
 import socket
 import subprocess
@@ -139,7 +141,7 @@ def test_listening_beyond_loopback_needs_a_key(tmp_path, host):
     )  # fmt: skip
     assert result.returncode != 0 and result.stdout == ""
     assert f"host is {host}, which other machines can reach" in result.stderr
-    assert "there is no API key" in result.stderr
+    assert "there is no API key: put API_KEY=" in result.stderr
 
 
 def test_one_ready_line(start_gateway):
@@ -253,13 +255,60 @@ def test_serve_says_what_is_missing(tmp_path):
         "--provisioner", "oci", "--oci-runtime", "/no/such/runtime",
     )  # fmt: skip
     assert result.returncode != 0 and result.stdout == ""
-    assert "/no/such/runtime" in result.stderr
+    assert "setting oci-runtime: there is no program /no/such/runtime\n" in result.stderr
+    assert "`kernelgate doctor` with the same flags " in result.stderr.splitlines()[-1]
+
+
+@pytest.mark.parametrize("command", [["serve", "--port", "0"], ["mcp"]], ids=" ".join)
+def test_no_engine_at_all(tmp_path, command):
+    result = run(
+        *command, "--state-dir", str(tmp_path), "--oci-runtime", "/no/such/runtime",
+        "--docker-host", "unix:///no/docker.sock",
+    )  # fmt: skip
+    assert result.returncode == 1 and result.stdout == ""
+    assert (
+        "kernelgate: oci: setting oci-runtime: there is no program /no/such/runtime; docker: setting "
+        "docker-host: no Docker Engine at unix:///no/docker.sock: No such file or directory\n"
+    ) in result.stderr
+    assert "`kernelgate doctor` with the same flags " in result.stderr.splitlines()[-1]
+
+
+@pytest.mark.parametrize("provisioner", ["oci", "auto"])
+def test_no_environment_of_the_default_kernel(tmp_path, provisioner):
+    """The one of this project, whose program is in it."""
+    flags = ("--kernels-dir", str(tmp_path / "none"), "--oci-runtime", str(component.TEST_RUNTIME))
+    flags += ("--provisioner", provisioner, "--state-dir", str(tmp_path / "state"))
+    result = run("serve", "--port", "0", *flags)
+    assert result.returncode == 1 and result.stdout == ""
+    said = f"setting kernels-dir: the kernel python has no environment in {tmp_path}/none; script/setup"
+    assert said in result.stderr
+    result = run("doctor", *flags)
+    assert result.returncode == 1 and f"no environment at {tmp_path}/none/python" in result.stdout
+    assert "Sandboxes do not work yet." in result.stdout
+
+
+def test_no_environment_of_another_kernel(start_gateway, tmp_path):
+    specs = pathlib.Path(component.kernelspecs(tmp_path / "specs", other={}))
+    path = specs / "other/kernel.json"
+    spec = json.loads(path.read_text()) | {"argv": ["/opt/kernelgate/other/bin/kernel"]}
+    path.write_text(json.dumps(spec))
+    gateway = start_gateway("--kernelspec-dir", str(specs))
+    assert "a kernel has no environment, and cannot start: script/setup makes it" in gateway.log()
+    assert gateway.execute("print 1").text() == "1\n"
+    answer = gateway.client.post("/api/v1/execute", json={"code": "print 1", "language": "other"})
+    detail = problem(answer, 504, "kernel_start_timeout")["detail"]
+    assert detail.startswith("cannot start /opt/kernelgate/other/bin/kernel: No such file")
+    assert "script/setup installs the kernels" in detail
 
 
 def test_a_state_folder_has_one_gateway(start_gateway):
     gateway = start_gateway()
     result = run("serve", *component.FLAGS, "--port", "0", "--state-dir", gateway.state_dir)
-    assert result.returncode != 0 and gateway.state_dir in result.stderr
+    assert result.returncode == 1 and result.stderr == (
+        f"kernelgate: setting state-dir: another gateway (process {gateway.process.pid}) uses "
+        f"{gateway.state_dir}; end that one, or give this one a folder of its own: --state-dir FOLDER "
+        "(and another --port)\n"
+    )
     assert gateway.client.get("/healthz").status_code == 200
 
 
@@ -267,7 +316,58 @@ def test_a_port_that_is_taken(tmp_path):
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = str(server.getsockname()[1])
         result = run("serve", *component.FLAGS, "--port", port, "--state-dir", str(tmp_path))
-    assert result.returncode != 0 and port in result.stderr
+    assert result.returncode == 1
+    assert (
+        f"setting port: cannot listen on 127.0.0.1:{port}: Address already in use" in result.stderr
+    )
+    assert f"choose another port: --port {int(port) + 1}\n" in result.stderr
+
+
+def test_an_address_of_another_machine(tmp_path):
+    flags = ("--host", "192.0.2.1", "--api-key", "k", "--port", "0", "--state-dir", str(tmp_path))
+    result = run("serve", *component.FLAGS, *flags)
+    assert result.returncode == 1
+    assert "setting host: cannot listen on 192.0.2.1:0: Cannot assign" in result.stderr
+    assert "it must be an address of this machine" in result.stderr
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        ("--api-keys-file", "/no/such/file"),
+        ("--default-kernel", "nonsense"),
+        ("--kernelspec-dir", "/no/such/folder"),
+        ("--provisioner", "docker", "--docker-host", "ssh://somewhere"),
+        ("--image", "/no/such/image"),
+        ("--agent", "/no/such/agent"),
+        ("--user", "no-such-user"),
+        ("--trusted-proxies", "nonsense"),
+        ("--packages", "=="),
+        ("--ports-domain", "a b"),
+        ("--jupyter-api-prefix", "nonsense"),
+    ],
+    ids=lambda flags: flags[-2],
+)
+def test_values_that_cannot_be_used_name_their_setting(tmp_path, flags):
+    result = run(
+        "serve", *component.FLAGS, "--port", "0", "--state-dir", str(tmp_path / "state"), *flags
+    )
+    assert result.returncode == 1 and result.stdout == ""
+    name = flags[-2].removeprefix("--")
+    assert re.search(f"^kernelgate: (setting )?{name}: ", result.stderr, re.MULTILINE), (
+        result.stderr
+    )
+
+
+def test_users_who_may_not_make_the_state_folder(tmp_path):
+    result = subprocess.run(
+        ["setpriv", "--reuid", "12345", "--regid", "12345", "--clear-groups", BINARY, "serve"],
+        capture_output=True, text=True, timeout=60, check=False, cwd="/", env={"XDG_RUNTIME_DIR": "/proc"},
+    )  # fmt: skip
+    assert result.returncode == 1
+    assert result.stderr.startswith(
+        "kernelgate: setting state-dir: cannot create the folder /proc/"
+    )
 
 
 def test_logs_as_json(start_gateway):

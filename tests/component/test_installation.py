@@ -51,7 +51,7 @@ def test_a_gateway_that_is_installed(installed):
     ("missing", "said"),
     [
         ("share/kernelgate/kernelspec", "cannot read the kernelspecs' folder {}: No such file"),
-        ("share/kernelgate/kernels", "there is no environment of a kernel in {};"),
+        ("share/kernelgate/kernels", "the kernel python has no environment in {};"),
         ("libexec/kernelgate/kernelgate-agent", "{}: No such file"),
     ],
 )
