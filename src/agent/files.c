@@ -122,8 +122,9 @@ file_fail(const char *verb, const char *path, int failure, struct kg_error *err)
     case EDQUOT:
     case EFBIG:
     case ENOMEM:
-        return kg_error_set(err, KG_DISK_FULL, 0, "the session's disk is full: cannot %s %.100s",
-                            verb, path);
+        return kg_error_set(err, KG_DISK_FULL, 0,
+                            "the session's disk is full (setting disk-mb): cannot %s %.100s", verb,
+                            path);
     case EEXIST:
         return kg_error_set(err, KG_FILE_EXISTS, 0, "%.100s exists", path);
     case EISDIR:

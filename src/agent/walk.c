@@ -97,7 +97,7 @@ open_failed(int parent, const char *name, enum walk_way way, struct kg_error *er
         return kg_error_set(err, KG_INVALID_PATH, 0,
                             "%.100s is not a folder (symbolic links are not followed)", name);
     if (failure == ENOSPC || failure == EDQUOT)
-        return kg_error_set(err, KG_DISK_FULL, 0, "the session's disk is full");
+        return kg_error_set(err, KG_DISK_FULL, 0, "the session's disk is full (setting disk-mb)");
     return kg_error_set(err, KG_INVALID_PATH, failure, "cannot open the folder %.100s", name);
 }
 

@@ -314,6 +314,8 @@ make_contexts(struct core *core)
         .max_replay_bytes = REPLAY_BYTES,
         .max_message_bytes = (size_t)config->max_output_bytes + MESSAGE_SLACK,
         .max_waiting_bytes = WAITING_BYTES,
+        .default_timeout_ms = config->max_execution_time_s * 1000,
+        .max_timeout_ms = config->max_timeout_s * 1000,
         .id_suffix = provisioner_replica_id(core->provisioner),
     };
     core->executions = executions_new(core->loop, &logs);
@@ -329,6 +331,7 @@ make_contexts(struct core *core)
         .loop = core->loop,
         .executions = core->executions,
         .start_timeout_ms = config->kernel_start_timeout_s * 1000,
+        .memory_mb = config->memory_mb,
         .env = core->kernel_env,
         .forks = core->forks,
         .file_url = make_file_url,

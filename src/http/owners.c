@@ -121,7 +121,8 @@ owner_take_request(struct http_owners *owners, const char *name, double per_seco
     forget_quiet(owners, now_us);
     if (!enough)
         return kg_error_set(err, KG_RATE_LIMITED, 0,
-                            "this owner may make %.15g requests a second; try again later",
+                            "this owner may make %.15g requests a second "
+                            "(max-requests-per-second); try again later",
                             per_second);
     return 0;
 }

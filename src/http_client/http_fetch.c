@@ -94,8 +94,8 @@ on_head(struct http_call *call, int status, void *arg)
         fetch->disposition = kg_strdup(disposition);
     if (length && strtoll(length, NULL, 10) > fetch->max_bytes) {
         kg_error_set(&fetch->failure, KG_UPLOAD_TOO_LARGE, 0,
-                     "the file has %.20s bytes; the limit is %lld", length,
-                     (long long)fetch->max_bytes);
+                     "the file has %.20s bytes; the limit is %lld (setting max-upload-bytes)",
+                     length, (long long)fetch->max_bytes);
         return false;
     }
     return true;
@@ -107,7 +107,8 @@ on_data(int status, const void *data, size_t len, void *arg)
     struct http_fetch *fetch = arg;
     (void)status;
     if ((int64_t)len > fetch->max_bytes - fetch->len) {
-        kg_error_set(&fetch->failure, KG_UPLOAD_TOO_LARGE, 0, "the file has more than %lld bytes",
+        kg_error_set(&fetch->failure, KG_UPLOAD_TOO_LARGE, 0,
+                     "the file has more than %lld bytes (setting max-upload-bytes)",
                      (long long)fetch->max_bytes);
         return false;
     }

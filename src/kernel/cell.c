@@ -189,7 +189,8 @@ static struct output_entry *
 made_line(const struct execution *execution, size_t row, const char *reason, const char *detail)
 {
     KG_AUTO_FREE char *limit =
-        kg_asprintf("the execution took longer than %.15g s", (double)execution->timeout_ms / 1000);
+        kg_asprintf("the execution took longer than %.15g s (%s)",
+                    (double)execution->timeout_ms / 1000, execution->timeout_source);
     const char *ename = table[row].ename ? table[row].ename : reason;
     const char *evalue = table[row].evalue                        ? table[row].evalue
                          : table[row].status == EXECUTION_TIMEOUT ? limit

@@ -103,6 +103,16 @@ executions_budget(const struct executions *executions)
     return executions->live_logs;
 }
 
+static const char *
+timeout_source(const struct executions_settings *settings, int64_t timeout_ms)
+{
+    if (timeout_ms == settings->default_timeout_ms)
+        return "setting max-execution-time; a request may name its own timeout";
+    if (timeout_ms == settings->max_timeout_ms)
+        return "setting max-timeout";
+    return "timeout of the request";
+}
+
 struct execution *
 execution_new(struct executions *executions, const struct execution_request *request)
 {
@@ -121,6 +131,7 @@ execution_new(struct executions *executions, const struct execution_request *req
     budget_hold_start(&execution->waiting, &executions->waiting, request->owner);
     budget_hold_set(&execution->waiting, request_bytes(request));
     execution->timeout_ms = request->timeout_ms;
+    execution->timeout_source = timeout_source(&executions->settings, request->timeout_ms);
     execution->max_image_side = request->max_image_side;
     execution->keep_running = request->keep_running;
     execution->allow_stdin = request->allow_stdin;

@@ -28,6 +28,7 @@ struct execution {
     char *env;                  // the same, kept
     struct budget_hold waiting; // the bytes of the code and the variables, until then
     int64_t timeout_ms;
+    const char *timeout_source; // what has set it, for messages
     int max_image_side;
     bool keep_running;
     bool allow_stdin;

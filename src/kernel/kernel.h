@@ -145,6 +145,8 @@ struct executions_settings {
     // Of the code and variables that wait, and of messages of taps; small ones do not count. One
     // owner may use half of it. 0: no bound.
     size_t max_waiting_bytes;
+    // The settings, for messages: of executions that name none, and the most that may be named.
+    int64_t default_timeout_ms, max_timeout_ms;
     const char *id_suffix; // of the executions' ids, up to EXECUTION_SUFFIX_MAX characters; or NULL
 };
 enum { EXECUTION_SUFFIX_MAX = 10 };
@@ -198,6 +200,7 @@ struct kernel_context {
     struct loop *loop;
     struct executions *executions;
     int64_t start_timeout_ms;
+    int64_t memory_mb;   // the setting, for messages
     const json_t *env;   // of every kernel, beside its kernelspec's
     struct forks *forks; // fork kernels; NULL: all are started by exec
     // Makes a link for people to a file of a session, to be freed; may be NULL.

@@ -73,7 +73,9 @@ report_exit(struct kernel_process *process)
     const struct process_exit *exit = &process->exit;
     int signal = exit->signal;
     KG_AUTO_FREE char *evalue =
-        exit->oom     ? kg_strdup("the kernel used more memory than its sandbox may have")
+        exit->oom ? kg_asprintf("the kernel used more memory than its sandbox may have (%lld MiB, "
+                                "setting memory-mb)",
+                                (long long)process->start.context->memory_mb)
         : signal != 0 ? kg_asprintf("the kernel's process was ended by signal %d (%s)", signal,
                                     sigabbrev_np(signal) ? sigabbrev_np(signal) : "?")
                       : kg_asprintf("the kernel's process ended with code %d", exit->code);

@@ -199,7 +199,8 @@ put_parse(const struct session_file_op *op, const json_t *result, struct session
           struct kg_error *err)
 {
     if (json_is_false(json_object_get(result, "appended")))
-        return kg_error_set(err, KG_UPLOAD_TOO_LARGE, 0, "the file would have more than %zu bytes",
+        return kg_error_set(err, KG_UPLOAD_TOO_LARGE, 0,
+                            "the file would have more than %zu bytes (setting max-upload-bytes)",
                             op->max_bytes);
     return file_parse(op, result, ret, err);
 }

@@ -221,6 +221,19 @@ sessions_memory_of(const struct sessions *sessions, const char *owner)
     return settings->max_memory_of ? settings->max_memory_of(owner, settings->quota_arg) : 0;
 }
 
+// What says how many sessions an owner may have, for messages.
+static const char *
+source_of_max(const struct sessions *sessions, int64_t max)
+{
+    const struct sessions_settings *settings = &sessions->settings;
+    if (max == settings->max_sessions_per_owner)
+        return "setting max-sessions-per-owner";
+    if (settings->several_owners && settings->max_sessions_per_owner == 0 &&
+        max == (settings->max_sessions + 1) / 2)
+        return "half of setting max-sessions, while there are several owners";
+    return "max-sessions of its account";
+}
+
 static int
 make_room(struct sessions *sessions, const char *owner, struct kg_error *err)
 {
@@ -230,20 +243,24 @@ make_room(struct sessions *sessions, const char *owner, struct kg_error *err)
     if (max_of_owner > 0 && sessions_count_of(sessions, owner) >= max_of_owner &&
         !(settings->evict_idle && evict(sessions, owner)))
         return kg_error_set(err, KG_MAX_SESSIONS, 0,
-                            "this key has %lld sessions already; end one, or try again later",
-                            (long long)max_of_owner);
+                            "this key has %lld sessions already (%s); end one, or try again later",
+                            (long long)max_of_owner, source_of_max(sessions, max_of_owner));
     const char *name = budget_name(owner);
     int64_t max_of_name = (settings->max_sessions + 1) / 2;
     if (name != owner && settings->several_owners && count_by_name(sessions, name) >= max_of_name &&
         !(settings->evict_idle && evict(sessions, name)))
-        return kg_error_set(err, KG_MAX_SESSIONS, 0,
-                            "%s have %lld sessions together already, which is the most they may "
-                            "have; end one, or try again later",
-                            name, (long long)max_of_name);
+        return kg_error_set(
+            err, KG_MAX_SESSIONS, 0,
+            "%s have %lld sessions together already (half of setting max-sessions); "
+            "end one, or try again later",
+            name, (long long)max_of_name);
     if ((int64_t)n >= settings->max_sessions &&
         !(settings->evict_idle && (evict(sessions, name) || evict(sessions, NULL))))
-        return kg_error_set(err, KG_MAX_SESSIONS, 0,
-                            "there are %zu sessions already; end one, or try again later", n);
+        return kg_error_set(
+            err, KG_MAX_SESSIONS, 0,
+            "there are %zu sessions already (setting max-sessions); end one, or try "
+            "again later",
+            n);
     return 0;
 }
 

@@ -512,7 +512,8 @@ def test_quotas_of_users(start_gateway, accounts, clients):
     gateway.create_session(alice, session_id="first")
     assert use(alice) == (1, {**usual, "max_sessions": 1})
     assert use(bob) == (0, usual)
-    problem(alice.post("/api/v1/sessions", json={}), 429, "max_sessions")
+    refused = problem(alice.post("/api/v1/sessions", json={}), 429, "max_sessions")
+    assert "has 1 sessions already (max-sessions of its account)" in refused["detail"]
     gateway.create_session(bob)
     gateway.create_session(bob)  # half of four
     problem(bob.post("/api/v1/sessions", json={}), 429, "max_sessions")

@@ -66,7 +66,11 @@ def test_max_sessions(start_gateway):
     assert gateway.execute("print 1", session_id="b").text() == "1\n"
     gateway.delete_session("a")
     assert gateway.create_session(session_id="c") == "c"
-    refused(gateway.client.post("/api/v1/sessions", json={}), "max_sessions")
+    response = gateway.client.post("/api/v1/sessions", json={})
+    refused(response, "max_sessions")
+    assert response.json()["detail"].startswith(
+        "there are 2 sessions already (setting max-sessions); "
+    )
     assert ids(gateway) == {"b", "c"}
 
 
@@ -84,13 +88,27 @@ def test_max_sessions_per_owner(two_owners):
     gateway, bob = two_owners("--max-sessions-per-owner", "2", "--max-sessions", "3")
     gateway.create_session(session_id="a")
     gateway.create_session(session_id="b")
-    refused(gateway.client.post("/api/v1/sessions", json={"session_id": "c"}), "max_sessions")
+    response = gateway.client.post("/api/v1/sessions", json={"session_id": "c"})
+    refused(response, "max_sessions")
+    assert response.json()["detail"].startswith(
+        "this key has 2 sessions already (setting max-sessions-per-owner); "
+    )
     # Another owner has a limit of its own, within the gateway's.
     gateway.create_session(bob, session_id="a")
     refused(bob.post("/api/v1/sessions", json={"session_id": "b"}), "max_sessions")
     gateway.delete_session("a")
     gateway.create_session(bob, session_id="b")
     assert ids(gateway) == {"b"} and ids(gateway, bob) == {"a", "b"}
+
+
+def test_the_share_of_an_owner_is_said(two_owners):
+    gateway, _ = two_owners("--max-sessions", "3")
+    gateway.create_session()
+    gateway.create_session()
+    response = gateway.client.post("/api/v1/sessions", json={})
+    refused(response, "max_sessions")
+    said = "this key has 2 sessions already (half of setting max-sessions, while there are several "
+    assert response.json()["detail"].startswith(said)
 
 
 # ---- Eviction

@@ -153,7 +153,10 @@ def test_the_session_says_why_its_kernel_was_replaced(gateway, session, run):
     run("print 1")
     assert "replaced" not in kernel()
     for end, reason in (
-        ("oom", "OutOfMemory: the kernel used more memory than its sandbox may have"),
+        (
+            "oom",
+            "OutOfMemory: the kernel used more memory than its sandbox may have (512 MiB, setting memory-mb)",
+        ),
         ("die 3", "KernelDied: the kernel's process ended with code 3"),
     ):
         run(end)

@@ -88,7 +88,10 @@ def test_an_interrupt_that_loses_the_reply(gateway, kernel, client):
 DEATHS = {
     "die 3": ("KernelDied", "the kernel's process ended with code 3"),
     "kill 9": ("KernelDied", "the kernel's process was ended by signal 9 (KILL)"),
-    "oom": ("OutOfMemory", "the kernel used more memory than its sandbox may have"),
+    "oom": (
+        "OutOfMemory",
+        "the kernel used more memory than its sandbox may have (512 MiB, setting memory-mb)",
+    ),
 }
 
 

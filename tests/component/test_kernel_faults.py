@@ -100,7 +100,9 @@ def test_lost_idle(ended, name):
     is done does not heed interrupts, it is replaced."""
     lines, kept, worked = ended[name]
     assert lines.kinds() == ["stdout", "error", "done"]
-    assert lines.one("error")["error"] == "TimeoutError: the execution took longer than 1 s"
+    assert lines.one("error")["error"] == (
+        "TimeoutError: the execution took longer than 1 s (timeout of the request)"
+    )
     assert (lines.status, lines.done["kernel_restarted"]) == ("timeout", True)
     assert worked and not kept
 
@@ -329,7 +331,7 @@ ENDS = {
     "die 0": "KernelDied: the kernel's process ended with code 0",
     "kill 9": "KernelDied: the kernel's process was ended by signal 9 (KILL)",
     "kill 11": "KernelDied: the kernel's process was ended by signal 11 (SEGV)",
-    "oom": "OutOfMemory: the kernel used more memory than its sandbox may have",
+    "oom": "OutOfMemory: the kernel used more memory than its sandbox may have (512 MiB, setting memory-mb)",
 }
 
 

@@ -112,7 +112,8 @@ def test_a_full_disk(files, run, gateway, session):
     assert lines.status == "ok", lines
     problem(files.put("large", bytes(40 * MIB)), 507, "disk_full")
     run("try: open('fill2', 'wb').write(bytes(60 * 2**20))\nexcept OSError as e: print(e)")
-    problem(files.put("small", bytes(MIB)), 507, "disk_full")
+    refused = problem(files.put("small", bytes(MIB)), 507, "disk_full")
+    assert refused["detail"] == "the session's disk is full (setting disk-mb): cannot write small"
     assert run("print(1)").text() == "1\n"
     assert files.delete("fill").status_code == 200
     assert files.put("large", bytes(40 * MIB)).status_code == 201

@@ -107,8 +107,10 @@ take_timeout(const struct api_context *context, const json_t *root, int64_t *ret
     double seconds = json_number_value(value);
     double max = (double)context->face->max_timeout_ms / 1000;
     if (!json_is_number(value) || !(seconds > 0) || seconds > max)
-        return kg_error_set(err, KG_INVALID, 0,
-                            "timeout must be a number of seconds above 0, at most %.15g", max);
+        return kg_error_set(
+            err, KG_INVALID, 0,
+            "timeout must be a number of seconds above 0, at most %.15g (setting max-timeout)",
+            max);
     *ret_ms = (int64_t)ceil(seconds * 1000);
     return 0;
 }
@@ -123,7 +125,8 @@ take_code(const struct api_context *context, const json_t *root, const char **re
         return kg_error_set(err, KG_INVALID, 0, "code is missing: a string with the code to run");
     size_t len = strlen(*ret);
     if (len > context->face->max_code_bytes)
-        return kg_error_set(err, KG_CODE_TOO_LARGE, 0, "code is %zu bytes; the limit is %zu", len,
+        return kg_error_set(err, KG_CODE_TOO_LARGE, 0,
+                            "code is %zu bytes; the limit is %zu (setting max-code-bytes)", len,
                             context->face->max_code_bytes);
     return 0;
 }

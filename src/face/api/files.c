@@ -174,7 +174,8 @@ handle_file_put(struct http_request *request, void *arg)
         .read = put_read_body, .arg = request, .len = http_request_body_len(request)};
     int result = parse_overwrite(http_request_query(request, "overwrite"), &keep, &err);
     if (source.len > context->face->max_upload_bytes)
-        result = kg_error_set(&err, KG_UPLOAD_TOO_LARGE, 0, "the file is larger than %zu bytes",
+        result = kg_error_set(&err, KG_UPLOAD_TOO_LARGE, 0,
+                              "the file is larger than %zu bytes (setting max-upload-bytes)",
                               context->face->max_upload_bytes);
     KG_AUTO_FREE char *path =
         result == 0

@@ -206,7 +206,8 @@ check_body(const struct e2b *e2b, const json_t *body, struct kg_error *err)
     if (!json_is_string(code))
         return kg_error_set(err, KG_INVALID, 0, "code must be a string");
     if (json_string_length(code) > e2b->settings.face->max_code_bytes)
-        return kg_error_set(err, KG_INVALID, 0, "code is larger than %zu bytes",
+        return kg_error_set(err, KG_INVALID, 0,
+                            "code is larger than %zu bytes (setting max-code-bytes)",
                             e2b->settings.face->max_code_bytes);
     if (json_string_length(code) != strlen(json_string_value(code)))
         return kg_error_set(err, KG_INVALID, 0, "code must not contain a NUL");

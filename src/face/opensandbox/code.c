@@ -63,7 +63,8 @@ take_code(const struct opensandbox *self, const json_t *root, const char **ret,
     if (!*ret)
         return kg_error_set(err, KG_INVALID, 0, "code is missing: a string with the code to run");
     if (strlen(*ret) > max)
-        return kg_error_set(err, KG_CODE_TOO_LARGE, 0, "code is %zu bytes; the limit is %zu",
+        return kg_error_set(err, KG_CODE_TOO_LARGE, 0,
+                            "code is %zu bytes; the limit is %zu (setting max-code-bytes)",
                             strlen(*ret), max);
     return 0;
 }

@@ -183,7 +183,8 @@ check_size(const struct http_request *request, const struct envd *envd, struct k
     size_t max = e2b_face(envd->e2b)->max_upload_bytes;
     if (http_request_body_len(request) <= max)
         return 0;
-    return kg_error_set(err, KG_UPLOAD_TOO_LARGE, 0, "the body is larger than %zu bytes", max);
+    return kg_error_set(err, KG_UPLOAD_TOO_LARGE, 0,
+                        "the body is larger than %zu bytes (setting max-upload-bytes)", max);
 }
 
 void

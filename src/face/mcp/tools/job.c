@@ -128,8 +128,10 @@ job_timeout(const struct job *job, int64_t *ret_ms, struct kg_error *err)
     double max_s = (double)settings->face->max_timeout_ms / 1000;
     double s = job_number(job, "timeout", (double)settings->face->default_timeout_ms / 1000);
     if (!(s > 0) || s > max_s)
-        return kg_error_set(err, KG_INVALID, 0,
-                            "timeout must be a number of seconds above 0, at most %.15g", max_s);
+        return kg_error_set(
+            err, KG_INVALID, 0,
+            "timeout must be a number of seconds above 0, at most %.15g (setting max-timeout)",
+            max_s);
     *ret_ms = (int64_t)ceil(s * 1000);
     return 0;
 }

@@ -80,9 +80,10 @@ open_below(const char *root, const char *path, size_t max, size_t *ret_size, str
     if (!S_ISREG(about.st_mode))
         return kg_error_set(err, KG_INVALID_PATH, 0, "local_file_path: not a regular file");
     if (about.st_size < 0 || (size_t)about.st_size > max)
-        return kg_error_set(err, KG_UPLOAD_TOO_LARGE, 0,
-                            "local_file_path: the file has %lld bytes, the limit is %zu",
-                            (long long)about.st_size, max);
+        return kg_error_set(
+            err, KG_UPLOAD_TOO_LARGE, 0,
+            "local_file_path: the file has %lld bytes, the limit is %zu (setting max-upload-bytes)",
+            (long long)about.st_size, max);
     *ret_size = (size_t)about.st_size;
     return KG_STEAL_FD(fd);
 }

@@ -287,7 +287,8 @@ tool_check(const struct mcp_tools *tools, const struct tool *tool, json_t *args,
     const char *code = json_string_value(json_object_get(args, "code"));
     size_t max = tools->settings.face->max_code_bytes;
     if (code && strlen(code) > max)
-        return kg_error_set(err, KG_CODE_TOO_LARGE, 0, "code has %zu bytes, the limit is %zu",
+        return kg_error_set(err, KG_CODE_TOO_LARGE, 0,
+                            "code has %zu bytes, the limit is %zu (setting max-code-bytes)",
                             strlen(code), max);
     return 0;
 }

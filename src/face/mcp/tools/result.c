@@ -255,7 +255,8 @@ remark_end(struct buf *text, const struct job *job)
         add_remark(text,
                    "the kernel was restarted: variables and imports are gone, files are kept");
     if (outcome->dropped_bytes > 0)
-        add_remark(text, "%lld bytes of output arrived too fast and were lost",
+        add_remark(text,
+                   "%lld bytes of output arrived too fast and were lost (setting max-output-bytes)",
                    (long long)outcome->dropped_bytes);
 }
 
@@ -350,7 +351,8 @@ result_of_command(const struct job *job)
             (double)end->duration_ms / 1000,
             (long long)(job->tools->settings.face->max_timeout_ms / 1000));
     if (end->oom)
-        add_remark(&remarks, "the sandbox ran out of memory: work on less at a time");
+        add_remark(&remarks,
+                   "the sandbox ran out of memory (setting memory-mb): work on less at a time");
     if (empty || end->exit_code != 0)
         add_remark(&remarks, "exit code %d%s", end->exit_code, empty ? ", no output" : "");
     remark_session(&remarks, job);
