@@ -50,6 +50,7 @@ check_line(const char *text, size_t len)
     static const char *const texts[] = {"text", "image", "format"};
     // The gateway has made the line itself, as one text.
     if (!json_is_object(line) || memchr(text, '\n', len) || memchr(text, '\r', len) ||
+        memchr(text, '\0', len) || // which jansson overlooks behind a number
         (data && !json_is_object(data)))
         return;
     for (size_t i = 0; i < KG_ARRAY_LEN(texts); i++) {
