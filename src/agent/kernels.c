@@ -441,11 +441,11 @@ int
 kernels_remove(struct kernels *kernels, const char *name, kernel_stopped_fn fn, void *arg,
                struct kg_error *err)
 {
-    struct kernel *kernel = kernels_find(kernels, name);
-
     if (kernels_stop(kernels, name, fn, arg, err) != 0)
         return -1;
-    kernel->removing = true;
+    struct kernel *kernel = kernels_find(kernels, name);
+    if (kernel)
+        kernel->removing = true;
     return 0;
 }
 

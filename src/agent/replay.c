@@ -33,7 +33,7 @@ run_stream(uint32_t run)
 static void
 replay_copy(const struct replay *replay, size_t offset, char *ret, size_t len)
 {
-    if (len == 0)
+    if (len == 0 || replay->cap == 0)
         return;
     size_t from = (replay->first + offset) % replay->cap;
     size_t straight = len < replay->cap - from ? len : replay->cap - from;

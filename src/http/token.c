@@ -155,6 +155,8 @@ static char *
 session_of(struct http_request *request)
 {
     const struct http_concern *rule = naming_rule(request);
+    if (!rule)
+        return NULL;
     if (rule->kind == HTTP_CONCERNS_SESSION && rule->part == HTTP_IN_BODY)
         return named_in_body(request, rule);
     const char *name = rule->part == HTTP_IN_HEADER ? http_request_header(request, rule->name)

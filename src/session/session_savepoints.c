@@ -3,6 +3,8 @@
 
 #include "session_savepoints.h"
 
+#include <assert.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "sessions_priv.h"
@@ -284,6 +286,7 @@ call_on_made(const struct kernel_savepoint *made, const struct kg_error *err, vo
         savepoint_call_end(call, err);
         return;
     }
+    assert(savepoint); // it is there as long as it is being made
     savepoint->is_ready = true;
     savepoint->execution_count = made->execution_count;
     savepoint->memory_bytes = made->memory_bytes;

@@ -25,21 +25,28 @@ struct session_watch {
     bool paused;
     struct buf rest; // lines that wait, since it was paused before they were reported
     struct loop_timer *step;
-    bool *gone; // set while events are reported: whether the watch has been cancelled
+    bool is_reporting; // inside report_lines(), which disposes of a watch that has ended meanwhile
+    bool is_over;
 };
+
+static void
+watch_dispose(struct session_watch *watch)
+{
+    buf_fini(&watch->rest);
+    free(watch->folder);
+    free(watch);
+}
 
 static void
 watch_free(struct session_watch *watch)
 {
     TAILQ_REMOVE(&watch->session->watches, watch, link);
-    if (watch->gone)
-        *watch->gone = true;
     sandbox_call_cancel(watch->call);
     budget_hold_end(&watch->hold);
     loop_timer_free(watch->step);
-    buf_fini(&watch->rest);
-    free(watch->folder);
-    free(watch);
+    watch->is_over = true;
+    if (!watch->is_reporting)
+        watch_dispose(watch);
 }
 
 void
@@ -129,23 +136,25 @@ report_lines(struct session_watch *watch, const char *at, size_t len, size_t *re
 {
     const char *start = at, *end = at + len;
     struct kg_error err = {0};
-    bool gone = false;
-    watch->gone = &gone;
-    while (at < end && !gone && !watch->paused) {
+    watch->is_reporting = true;
+    while (at < end && !watch->is_over && !watch->paused) {
         const char *newline = memchr(at, '\n', (size_t)(end - at));
         size_t line_len = (size_t)((newline ? newline : end) - at);
         struct agent_watch_event event;
         json_auto_t *line = agent_watch_event_parse(at, line_len, &event, &err);
         if (!line) {
+            watch->is_reporting = false;
             watch_end(watch, &err);
             return false;
         }
         watch_report(watch, &event);
         at += line_len + (newline != NULL);
     }
-    if (gone)
+    watch->is_reporting = false;
+    if (watch->is_over) {
+        watch_dispose(watch);
         return false;
-    watch->gone = NULL;
+    }
     *ret_taken = (size_t)(at - start);
     return true;
 }

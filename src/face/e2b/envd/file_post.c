@@ -198,16 +198,13 @@ handle_envd_file_post(struct http_request *request, void *arg)
     self->written = json_array();
     http_request_own(request, self, file_post_on_end);
     struct session *session = envd_sandbox(request, envd, &err);
+    const char *type = http_request_header(request, "Content-Type");
+    bool parts = is_multipart(request);
     if (!session || check_size(request, envd, &err) < 0 ||
-        envd_user_check(http_request_query(request, "username"), &err) < 0) {
+        envd_user_check(http_request_query(request, "username"), &err) < 0 ||
+        (parts && multipart_boundary(type, self->boundary, &err) < 0) ||
+        (!parts && file_post_take_whole(self, session, &err) < 0))
         http_reply_error(request, &err);
-    } else if (!is_multipart(request)) {
-        if (file_post_take_whole(self, session, &err) < 0)
-            http_reply_error(request, &err);
-    } else if (multipart_boundary(http_request_header(request, "Content-Type"), self->boundary,
-                                  &err) < 0) {
-        http_reply_error(request, &err);
-    } else {
+    else if (parts)
         file_post_take_parts(self);
-    }
 }

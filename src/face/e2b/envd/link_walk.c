@@ -91,12 +91,11 @@ walk_on_entry(const struct session_entry *entry, const struct kg_error *err, voi
     walk->op = NULL;
     if (!entry)
         walk_finish(walk, err);
-    else if (entry->target && follow(walk, entry->target, &own) < 0)
+    else if ((entry->target && follow(walk, entry->target, &own) < 0) ||
+             (next_end(walk) > 0 && walk_step(walk, &own) < 0))
         walk_finish(walk, &own);
-    else if (next_end(walk) == 0)
+    else if (!walk->op)
         walk_finish(walk, NULL);
-    else if (walk_step(walk, &own) < 0)
-        walk_finish(walk, &own);
 }
 
 static int
