@@ -43,10 +43,10 @@ def put(gateway, session, path, content=b""):
 def test_the_page_is_small():
     files = [path for path in BUILT.rglob("*.gz") if path.name != "licenses.txt.gz"]
     assert {"index.html.gz", "frame.html.gz"} < {path.name for path in files}
-    # What shows PDF files, and terminals, is loaded for the first one.
-    later = [path for path in files if path.name.startswith(("pdf-", "screen-"))]
+    # What shows PDF files, terminals and charts is loaded for the first one.
+    later = [path for path in files if path.name.startswith(("pdf-", "screen-", "chart-"))]
     sizes = {path: path.stat().st_size for path in files}
-    assert len(later) == 2
+    assert len(later) == 4
     assert sum(sizes.values()) - sum(sizes[path] for path in later) <= 350_000
     page = (BUILT / "index.html").read_text()
     assert not any(path.name.removesuffix(".gz") in page for path in later)
@@ -404,7 +404,7 @@ def test_the_first_view_loads_what_it_needs(gateway, tab):
     expect(console.page.get_by_label("API key")).to_be_visible()
     loaded = " ".join(console.requests())
     assert "/main-" in loaded
-    assert not any(f"/{name}-" in loaded for name in ("session", "markdown", "pdf", "screen"))
+    assert not any(f"/{name}-" in loaded for name in ("session", "markdown", "pdf", "screen")) and "/chart-" not in loaded
 
 
 PAINT = "performance.getEntriesByName('first-contentful-paint')[0]?.startTime"

@@ -13,6 +13,7 @@ from kernelgate import Gateway, problem
 
 STYLE = b"body { margin: 0 }"
 PAGE = b"<!doctype html><title>page</title><style>%s</style>" % STYLE + b"x" * 100_000
+CHART = b"<!doctype html><title>chart</title>"
 SCRIPT = b"export const a = 1;" * 100
 
 
@@ -31,6 +32,9 @@ def folder(tmp_path_factory):
     write(folder, "frame.html", b"<!doctype html>")
     write(folder, "assets/main-ABCD.js", SCRIPT)
     write(folder, "assets/plain-ABCD.css", b"a{}", compressed=False)
+    write(folder, "assets/empty-ABCD.js", b"", compressed=False)
+    write(folder, "assets/chart-ABCD.html", CHART)
+    (folder / "assets/chart-ABCD.html").unlink()  # it is there compressed only
     write(folder, ".hidden", b"hidden")
     write(folder, "deeper/still/a.js", b"deep")
     write(folder.parent, "secret.txt", b"secret", compressed=False)
@@ -80,6 +84,8 @@ def test_the_policy_of_the_page_and_of_its_frames(served):
     policy = get(served, "/console/frame.html").headers["content-security-policy"]
     assert policy.startswith("sandbox ") and "allow-same-origin" not in policy
     assert "allow-top-navigation" not in policy and "allow-forms" not in policy
+    policy = get(served, "/console/assets/chart-ABCD.html").headers["content-security-policy"]
+    assert policy == "sandbox allow-scripts; frame-ancestors 'self'"
 
 
 def test_assets_are_kept_for_long_and_pages_are_asked_for_again(served):
@@ -109,6 +115,19 @@ def test_compressed_files_are_sent_to_those_who_accept_them(served):
         assert response.content == PAGE
     response = get(served, "/console/assets/plain-ABCD.css", **{"Accept-Encoding": "gzip"})
     assert "content-encoding" not in response.headers and response.content == b"a{}"
+
+
+def test_a_file_that_is_there_compressed_only(served):
+    for accepted in ("gzip", "identity"):
+        response = get(
+            served, "/console/assets/chart-ABCD.html", **{"Accept-Encoding": accepted}
+        )
+        assert response.status_code == 200 and response.content == CHART
+        assert response.headers["content-encoding"] == "gzip"
+        assert response.headers["content-type"] == "text/html; charset=utf-8"
+        assert response.headers["cache-control"] == "public, max-age=31536000, immutable"
+    empty = get(served, "/console/assets/empty-ABCD.js", **{"Accept-Encoding": "gzip"})
+    assert empty.status_code == 200 and "content-encoding" not in empty.headers
 
 
 def test_head(served):

@@ -16,20 +16,23 @@
 
 #define ASSETS "assets/"
 #define FRAME "frame.html"
+#define COMPRESSED ".gz"
 
 // The page runs its own scripts only, and asks nobody but its gateway. Rendered output is shown in
-// frames of frame.html: without the page's origin, and with the rest of their policy in the file.
+// frames of frame.html, and charts in those of assets that are documents: without the page's origin,
+// and with the rest of their policy in the file.
 static const char page_policy[] =
     "default-src 'none'; script-src 'self'; style-src 'self'%s; img-src 'self' data: blob:; "
     "connect-src 'self'; frame-src 'self'; base-uri 'none'; form-action 'none'; "
     "frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'";
 static const char frame_policy[] =
     "sandbox allow-scripts allow-popups allow-popups-to-escape-sandbox; frame-ancestors 'self'";
+static const char chart_policy[] = "sandbox allow-scripts; frame-ancestors 'self'";
 
 struct console_file {
-    char *name; // relative to the folder
-    struct buf plain;
-    struct buf gzip; // empty: there is none
+    char *name;       // relative to the folder
+    struct buf plain; // empty: it is kept compressed only
+    struct buf gzip;  // empty: there is none
     char etag[40];
     char gzip_etag[40];
 };
@@ -42,6 +45,20 @@ struct console {
     size_t bytes;
     struct kg_error error; // why it cannot be served; KG_OK: it can
 };
+
+static bool
+is_asset(const char *name)
+{
+    return strncmp(name, ASSETS, strlen(ASSETS)) == 0;
+}
+
+static bool
+has_suffix(const char *name, const char *suffix)
+{
+    size_t len = strlen(name);
+    size_t suffix_len = strlen(suffix);
+    return len > suffix_len && strcmp(name + len - suffix_len, suffix) == 0;
+}
 
 // ---- Loading --------------------------------------------------------------------------------
 
@@ -85,21 +102,28 @@ add_file(struct console *console, const char *name, struct kg_error *err)
         return kg_error_set(err, KG_INVALID, 0, "it has more than %d files", CONSOLE_FILES_MAX);
     struct console_file *file = &console->files[console->n_files++];
     *file = (struct console_file){.name = kg_strdup(name)};
-    if (read_into(console, name, &file->plain, err) < 0)
+    if (exists(console, name) && read_into(console, name, &file->plain, err) < 0)
         return -1;
     write_etag(file->etag, sizeof file->etag, &file->plain);
-    KG_AUTO_FREE char *compressed = kg_asprintf("%s.gz", name);
+    KG_AUTO_FREE char *compressed = kg_asprintf("%s" COMPRESSED, name);
     if (exists(console, compressed) && read_into(console, compressed, &file->gzip, err) < 0)
         return -1;
     write_etag(file->gzip_etag, sizeof file->gzip_etag, &file->gzip);
     return 0;
 }
 
-static bool
-is_compressed(const char *name)
+// The name of the file that `path` has, itself or compressed; NULL if it is the compressed form of one
+// that is there itself, or not a file. To be freed.
+static char *
+name_of(const struct console *console, const char *path)
 {
-    size_t len = strlen(name);
-    return len > 3 && strcmp(name + len - 3, ".gz") == 0;
+    if (!exists(console, path))
+        return NULL;
+    if (!has_suffix(path, COMPRESSED))
+        return kg_strdup(path);
+    size_t len = strlen(path) - strlen(COMPRESSED);
+    KG_AUTO_FREE char *name = kg_asprintf("%.*s", (int)len, path);
+    return exists(console, name) ? NULL : KG_STEAL(name);
 }
 
 // `prefix`: the subfolder with its slash, or "".
@@ -112,8 +136,9 @@ add_folder(struct console *console, const char *prefix, struct kg_error *err)
         return kg_error_set(err, KG_INTERNAL, errno, "cannot open %s", path);
     int failed = 0;
     for (const struct dirent *entry; !failed && (entry = readdir(folder));) {
-        KG_AUTO_FREE char *name = kg_asprintf("%s%s", prefix, entry->d_name);
-        if (entry->d_name[0] != '.' && !is_compressed(name) && exists(console, name))
+        KG_AUTO_FREE char *file = kg_asprintf("%s%s", prefix, entry->d_name);
+        KG_AUTO_FREE char *name = entry->d_name[0] == '.' ? NULL : name_of(console, file);
+        if (name)
             failed = add_file(console, name, err);
     }
     closedir(folder);
@@ -176,16 +201,21 @@ console_free(struct console *console)
 
 // ---- Serving --------------------------------------------------------------------------------
 
+static const char *
+policy_of(const struct console *console, const char *name)
+{
+    if (strcmp(name, FRAME) == 0)
+        return frame_policy;
+    return is_asset(name) && has_suffix(name, ".html") ? chart_policy : console->page_policy;
+}
+
 static void
 add_headers(struct http_request *request, const struct console *console, const char *name)
 {
-    bool is_asset = strncmp(name, ASSETS, strlen(ASSETS)) == 0;
-    bool is_frame = strcmp(name, FRAME) == 0;
     // The names of assets contain their hash.
     http_reply_header(request, "Cache-Control",
-                      is_asset ? "public, max-age=31536000, immutable" : "no-cache");
-    http_reply_header(request, "Content-Security-Policy",
-                      is_frame ? frame_policy : console->page_policy);
+                      is_asset(name) ? "public, max-age=31536000, immutable" : "no-cache");
+    http_reply_header(request, "Content-Security-Policy", policy_of(console, name));
     http_reply_header(request, "Cross-Origin-Opener-Policy", "same-origin");
     http_reply_header(request, "Cross-Origin-Resource-Policy", "same-origin");
     http_reply_header(request, "Referrer-Policy", "no-referrer");
@@ -202,7 +232,9 @@ keep(void *arg)
 static void
 reply_file(struct http_request *request, const struct console *console, struct console_file *file)
 {
-    bool compressed = file->gzip.len > 0 && http_request_accepts_gzip(request);
+    // Every browser accepts what is kept compressed only.
+    bool compressed =
+        file->gzip.len > 0 && (file->plain.len == 0 || http_request_accepts_gzip(request));
     const struct buf *content = compressed ? &file->gzip : &file->plain;
     const char *etag = compressed ? file->gzip_etag : file->etag;
     const char *known = http_request_header(request, "If-None-Match");

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Builds the console: node build.mjs PACKAGES TARGET. PACKAGES has node_modules, as package-lock.json
 // names them; TARGET gets index.html, with the page's style, frame.html, and the assets with their
-// hashes in their names, each also compressed.
+// hashes in their names, each also compressed. Frames of charts are there compressed only.
 
 import { createHash } from "node:crypto";
 import { mkdir, readFile, writeFile } from "node:fs/promises";
@@ -20,6 +20,46 @@ async function write(name, content) {
     await mkdir(dirname(path), { recursive: true });
     await writeFile(path, content);
     await writeFile(`${path}.gz`, gzipSync(content, { level: 9 }));
+}
+
+const sha256 = (content) => createHash("sha256").update(content).digest();
+const shortHash = (content) => sha256(content).toString("hex").slice(0, 8);
+const read = (name) => readFile(join(source, name), "utf8");
+const minify = async (name, loader) =>
+    (await esbuild.transform(await read(name), { loader, minify: true })).code.trim();
+
+/** The document of a frame: its script and style are inline, and its policy names the script's hash. */
+async function frameDocument(name, script, style) {
+    if (/<\/script|<!--|\r|\0/i.test(script)) throw new Error(`${name}: HTML would read its script differently`);
+    return (await read(name))
+        .replace("SCRIPT_HASH", () => `sha256-${sha256(script).toString("base64")}`)
+        .replace("/* style */", () => style)
+        .replace("/* script */", () => script);
+}
+
+// The frame of a chart has its library, and nobody needs it before the first chart. It is a file of its own
+// that is kept compressed only.
+const charts = {};
+const chartInputs = [];
+for (const library of ["plotly", "vega"]) {
+    const bundled = await esbuild.build({
+        absWorkingDir: source,
+        entryPoints: [`chart_${library}.ts`],
+        bundle: true,
+        minify: true,
+        format: "iife",
+        target: "es2022",
+        nodePaths: [modules],
+        legalComments: "none",
+        metafile: true,
+        write: false,
+    });
+    const script = bundled.outputFiles[0].text.trim();
+    const text = await frameDocument("chart.html", script, await minify("chart.css", "css"));
+    charts[library] = `assets/chart-${library}-${shortHash(text)}.html`;
+    chartInputs.push(...Object.keys(bundled.metafile.inputs));
+    await mkdir(join(target, "assets"), { recursive: true });
+    await writeFile(join(target, `${charts[library]}.gz`), gzipSync(text, { level: 9 }));
 }
 
 // xterm.js writes <style> elements and style attributes, which the page's policy refuses. As an element
@@ -60,7 +100,10 @@ const built = await esbuild.build({
     jsxImportSource: "preact",
     nodePaths: [modules],
     legalComments: "none",
-    define: { "process.env.NODE_ENV": '"production"' },
+    define: {
+        "process.env.NODE_ENV": '"production"',
+        CHART_DOCUMENTS: JSON.stringify(charts),
+    },
     metafile: true,
     write: false,
 });
@@ -91,7 +134,7 @@ const names = [...built.outputFiles, ...early.outputFiles].map((file) => basenam
 const asset = (pattern) => `assets/${names.find((name) => pattern.test(name))}`;
 
 const icon = await readFile(join(source, "icon.svg"));
-const iconName = `assets/icon-${createHash("sha256").update(icon).digest("hex").slice(0, 8)}.svg`;
+const iconName = `assets/icon-${shortHash(icon)}.svg`;
 await write(iconName, icon);
 
 // What the first view's code imports is fetched with it, and not after it.
@@ -101,7 +144,7 @@ const preloads = main.imports
     .filter(({ kind }) => kind === "import-statement")
     .map(({ path }) => `<link rel="modulepreload" href="assets/${basename(path)}" />`);
 
-const page = (await readFile(join(source, "index.html"), "utf8"))
+const page = (await read("index.html"))
     .replace("<!-- preloads -->", preloads.join("\n        "))
     .replace("icon.svg", iconName)
     .replace("start.js", asset(/^start-.*\.js$/))
@@ -109,22 +152,16 @@ const page = (await readFile(join(source, "index.html"), "utf8"))
     .replace("main.js", asset(/^main-.*\.js$/));
 await write("index.html", page);
 
-// The frame's script and style are inline, and its policy names their hashes.
-const minify = async (name, loader) =>
-    (await esbuild.transform(await readFile(join(source, name), "utf8"), { loader, minify: true }))
-        .code.trim();
-const script = await minify("frame_script.ts", "ts");
-const frameStyle = await minify("frame.css", "css");
-const hash = createHash("sha256").update(script).digest("base64");
-const frame = (await readFile(join(source, "frame.html"), "utf8"))
-    .replace("SCRIPT_HASH", () => `sha256-${hash}`)
-    .replace("/* style */", () => frameStyle)
-    .replace("/* script */", () => script);
+const frame = await frameDocument(
+    "frame.html",
+    await minify("frame_script.ts", "ts"),
+    await minify("frame.css", "css"),
+);
 await write("frame.html", frame);
 
 // What others wrote comes with its licences.
 const used = new Set();
-for (const input of Object.keys(built.metafile.inputs)) {
+for (const input of [...Object.keys(built.metafile.inputs), ...chartInputs]) {
     const found = /node_modules\/((?:@[^/]+\/)?[^/]+)\//.exec(input);
     if (found) used.add(found[1]);
 }

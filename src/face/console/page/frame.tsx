@@ -6,17 +6,22 @@ import { useEffect, useRef, useState } from "preact/hooks";
 import { useTheme } from "./theme";
 
 const HEIGHT_MAX = 640;
+const NEEDS_SCRIPTS =
+    "This output needs scripts, which the console does not run. It draws Plotly and Altair charts if the " +
+    "figure itself is shown, for example with fig.show().";
 
 export function Frame({ html, title }: { html: string; title: string }) {
     const frame = useRef<HTMLIFrameElement>(null);
     const [height, setHeight] = useState(24);
     const [loads, setLoads] = useState(0);
+    const [needsScripts, setNeedsScripts] = useState(false);
     const theme = useTheme();
     useEffect(() => {
         const onMessage = (event: MessageEvent) => {
+            if (event.source !== frame.current?.contentWindow) return;
             const told = event.data?.height;
-            if (event.source !== frame.current?.contentWindow || typeof told !== "number") return;
-            setHeight(Math.min(Math.max(told, 16), HEIGHT_MAX));
+            if (typeof told === "number") setHeight(Math.min(Math.max(told, 16), HEIGHT_MAX));
+            if (event.data?.needsScripts !== undefined) setNeedsScripts(event.data.needsScripts === true);
         };
         addEventListener("message", onMessage);
         return () => removeEventListener("message", onMessage);
@@ -26,16 +31,20 @@ export function Frame({ html, title }: { html: string; title: string }) {
         if (loads > 0) frame.current!.contentWindow!.postMessage({ html, theme }, "*");
     }, [html, theme, loads]);
     return (
-        <iframe
-            ref={frame}
-            class="frame"
-            title={title}
-            src="frame.html"
-            sandbox="allow-scripts allow-popups allow-popups-to-escape-sandbox"
-            referrerpolicy="no-referrer"
-            height={height}
-            loading="lazy"
-            onLoad={() => setLoads((count) => count + 1)}
-        />
+        <>
+            <iframe
+                ref={frame}
+                class="frame"
+                title={title}
+                src="frame.html"
+                sandbox="allow-scripts allow-popups allow-popups-to-escape-sandbox"
+                referrerpolicy="no-referrer"
+                height={height}
+                loading="lazy"
+                hidden={needsScripts}
+                onLoad={() => setLoads((count) => count + 1)}
+            />
+            {needsScripts && <p class="quiet note">{NEEDS_SCRIPTS}</p>}
+        </>
     );
 }

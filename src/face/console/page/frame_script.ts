@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The script of a frame that shows rendered output. It gets one HTML text from the page, and reports
-// its height. Nothing that the HTML brings can run: the policy knows this script alone.
+// its height, and whether there is nothing to see. Nothing that the HTML brings can run: the policy knows this script alone.
 
 const output = document.getElementById("output")!;
 
@@ -22,6 +22,16 @@ function changesLinks(animation: Element) {
     return /(^|:)(href|target)$/i.test(animation.getAttribute("attributeName")?.trim() ?? "");
 }
 
+const SEEN = "img, svg, picture, video, audio, canvas, math, table, hr, input, button, select, textarea";
+
+/** Whether nothing is to be seen, since its scripts would make that. */
+function needsScripts(parsed: DocumentFragment) {
+    const shown = parsed.cloneNode(true) as DocumentFragment;
+    const scripts = shown.querySelector("script") !== null;
+    for (const each of shown.querySelectorAll("script, style, title, noscript")) each.remove();
+    return scripts && !shown.textContent.trim() && !shown.querySelector(SEEN);
+}
+
 // A refresh would replace this document by an error.
 function show(html: string) {
     const parsed = document.createElement("template");
@@ -30,6 +40,7 @@ function show(html: string) {
     for (const each of parsed.content.querySelectorAll("a, area, [target]")) keepOut(each);
     for (const each of parsed.content.querySelectorAll("[attributeName]"))
         if (changesLinks(each)) each.remove();
+    window.parent.postMessage({ needsScripts: needsScripts(parsed.content) }, "*");
     output.replaceChildren(parsed.content);
 }
 

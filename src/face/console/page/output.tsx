@@ -5,6 +5,7 @@ import { useEffect, useMemo, useState } from "preact/hooks";
 
 import { parseAnsi } from "./ansi";
 import type { Line } from "./api";
+import { Chart, chartOf, isPlotlyLibrary } from "./chart";
 import type { Execution, Output } from "./execution";
 import { FileLink } from "./file_link";
 import { bytes } from "./format";
@@ -97,10 +98,14 @@ function Rendered({ text, as }: { text: string; as: "markdownToHtml" | "latexToH
 }
 
 function Rich({ line }: { line: Line }) {
+    const chart = useMemo(() => chartOf(line.data ?? {}), [line]);
+    if (chart) return <Chart chart={chart} />;
     if (line.image) return <Image line={line} />;
     const data = line.data ?? {};
-    if (typeof data["text/html"] === "string")
+    if (typeof data["text/html"] === "string") {
+        if (isPlotlyLibrary(data["text/html"])) return null;
         return <Frame html={data["text/html"]} title="Output as HTML" />;
+    }
     if (typeof data["text/markdown"] === "string")
         return <Rendered text={data["text/markdown"]} as="markdownToHtml" />;
     if (typeof data["text/latex"] === "string")
