@@ -62,6 +62,13 @@ class ConsolePage:
     def cells(self):
         return self.page.get_by_role("article")
 
+    def answer(self, button):
+        """Presses this button of the question that the page asks."""
+        question = self.page.get_by_role("dialog")
+        expect(question.get_by_role("button", name="Cancel")).to_be_focused()
+        question.get_by_role("button", name=button, exact=True).click()
+        expect(question).to_have_count(0)
+
     def until_done(self, cell):
         expect(cell.locator(".status")).not_to_have_text(re.compile("running|waiting"))
 

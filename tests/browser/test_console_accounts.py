@@ -2,6 +2,7 @@
 """The console's views of keys and users, against a gateway with a database of accounts."""
 
 import contextlib
+import re
 
 import pytest
 from account_commands import Accounts
@@ -71,7 +72,8 @@ def tab_to(page, name):
 
 def test_a_key_is_made_used_and_revoked(accounts, enter):
     """By keyboard alone."""
-    page = enter("keys", accounts.user("anna")).page
+    console = enter("keys", accounts.user("anna"))
+    page = console.page
     expect(row(page, "first")).to_be_visible()
     tab_to(page, "Name of the new key")
     page.keyboard.type("for n8n")
@@ -86,6 +88,11 @@ def test_a_key_is_made_used_and_revoked(accounts, enter):
     tab_to(page, "Revoke for n8n")
     page.keyboard.press("Enter")
     assert accounts.status(made) == 200  # not before it is confirmed
+    expect(page.get_by_role("button", name="Cancel")).to_be_focused()
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("button", name="Revoke for n8n")).to_be_focused()
+    page.keyboard.press("Enter")
+    page.keyboard.press("Tab")
     page.keyboard.press("Enter")
     expect(row(page, "for n8n")).to_have_count(0)
     assert accounts.status(made) == 401
@@ -93,10 +100,12 @@ def test_a_key_is_made_used_and_revoked(accounts, enter):
 
 def test_the_key_of_the_tab_is_revoked(accounts, enter):
     key = accounts.user("bert")
-    page = enter("keys", key).page
-    expect(row(page, "first")).to_contain_text("of this tab")
+    console = enter("keys", key)
+    page = console.page
+    expect(row(page, "first")).to_contain_text("used by this tab")
     page.get_by_role("button", name="Revoke first").click()
-    page.get_by_role("button", name="Revoke, and log out?").click()
+    expect(page.get_by_role("dialog")).to_contain_text("You are logged in with this key")
+    console.answer("Revoke key")
     expect(page.get_by_label("API key")).to_be_visible()
     expect(page.get_by_role("alert")).to_have_text("The gateway no longer accepts this key.")
     assert accounts.status(key) == 401
@@ -111,18 +120,16 @@ def test_names_of_keys_are_text(accounts, enter):
 
 
 def test_who_sees_which_views(accounts, tab):
-    """A key of the settings has no account; users do not see other users."""
+    """A key of the settings has no account; users do not see other users, and land on the first view."""
     for key, seen in ("fixed", []), (accounts.user("dora"), ["Keys"]):
         console = tab(accounts.gateway)
         console.open("#/users")
-        with (
-            console.page.expect_response("**/api/v1/keys"),
-            console.page.expect_response("**/api/v1/users"),
-        ):
-            console.log_in(key)
-        expect(console.page.get_by_role("alert")).to_be_visible()  # the view is refused, too
+        console.log_in(key)
+        expect(console.page.get_by_role("heading", name="Sandboxes")).to_be_visible()
+        expect(console.page).to_have_url(re.compile("/console/#/$"))
         links = console.page.get_by_role("navigation").get_by_role("link")
         expect(links).to_have_text(["Sandboxes", *seen, "Connect"])
+        assert not any(url.endswith("/api/v1/users") for url in console.requests())
 
 
 def test_owners_are_apart_in_every_view(accounts, enter):
@@ -134,7 +141,7 @@ def test_owners_are_apart_in_every_view(accounts, enter):
     with contextlib.closing(accounts.gateway.client_for(key)) as client:
         client.put(f"/api/v1/sessions/{name}/files/hers.txt", content=b"x").raise_for_status()
     page = enter("", other).page
-    expect(page.get_by_text("No sandbox runs.")).to_be_visible()  # what follows has been answered
+    expect(page.get_by_text("You have no sandboxes.")).to_be_visible()  # what follows has been answered
     expect(page.get_by_text(name)).to_have_count(0)
     for tab_name, answers in (("console", 1), ("files", 2), ("packages", 2), ("commands", 1)):
         page.goto(f"{accounts.gateway.url}/console/#/sandboxes/{name}/{tab_name}")
@@ -145,14 +152,15 @@ def test_owners_are_apart_in_every_view(accounts, enter):
     page.goto(f"{accounts.gateway.url}/console/#/keys")
     expect(page.get_by_role("rowheader")).to_have_count(1)
     page.goto(f"{accounts.gateway.url}/console/#/users")
-    expect(page.get_by_role("alert")).to_contain_text("only administrators")
+    expect(page.get_by_role("heading", name="Sandboxes")).to_be_visible()
     expect(page.get_by_text("hanna")).to_have_count(0)
     with contextlib.closing(accounts.gateway.client_for(key)) as client:
         client.delete(f"/api/v1/sessions/{name}")
 
 
 def test_an_administrator_manages_users(accounts, enter):
-    page = enter("users", accounts.user("root", administrator=True)).page
+    console = enter("users", accounts.user("root", administrator=True))
+    page = console.page
     expect(page.get_by_role("link", name="Users")).to_be_visible()
     page.get_by_role("button", name="New user").click()
     form = page.get_by_role("form", name="New user")
@@ -164,11 +172,11 @@ def test_an_administrator_manages_users(accounts, enter):
     page.get_by_role("button", name="New key for erik").click()
     key = page.get_by_label("The key", exact=True).inner_text().strip()
     assert accounts.status(key) == 200
-    page.get_by_role("button", name="Change erik").click()
+    page.get_by_role("button", name="Edit erik").click()
     form = page.get_by_role("form", name="User erik")
     expect(form.get_by_label("Sandboxes at a time")).to_have_value("3")
-    form.get_by_label("Requests a second").fill("2.5")
-    form.get_by_label("MiB of each sandbox").fill("128")
+    form.get_by_label("Requests per second").fill("2.5")
+    form.get_by_label("Memory per sandbox (MiB)").fill("128")
     form.get_by_label("Disabled").check()
     form.get_by_label("Administrator").check()
     form.get_by_role("button", name="Save").click()
@@ -176,16 +184,18 @@ def test_an_administrator_manages_users(accounts, enter):
     expect(row(page, "erik")).to_contain_text("2.5")
     expect(row(page, "erik")).to_contain_text("128")
     assert accounts.status(key) == 401
-    page.get_by_role("button", name="Change erik").click()
+    page.get_by_role("button", name="Edit erik").click()
     page.get_by_role("form", name="User erik").get_by_label("Disabled").uncheck()
     page.get_by_role("form", name="User erik").get_by_role("button", name="Save").click()
     expect(row(page, "erik")).not_to_contain_text("disabled")
     assert accounts.status(key) == 200
+    expect(row(page, "root")).to_contain_text("administrator")
+    expect(page.get_by_role("button", name="Remove root")).to_have_count(0)  # oneself
     page.get_by_role("button", name="Remove erik").click()
-    page.get_by_role("heading", name="Users").click()  # leaves the button
-    expect(page.get_by_role("button", name="Remove erik")).to_be_visible()
+    expect(page.get_by_role("dialog")).to_contain_text("The account and 1 key are deleted.")
+    console.answer("Cancel")
     page.get_by_role("button", name="Remove erik").click()
-    page.get_by_role("button", name="with all keys").click()
+    console.answer("Remove user")
     expect(row(page, "erik")).to_have_count(0)
     assert "erik" not in accounts.do("user", "list")
 
@@ -197,14 +207,16 @@ def test_an_administrator_ends_sandboxes(accounts, enter):
         for _ in range(2):
             accounts.gateway.create_session(client)
     accounts.do("user", "disable", "kurt")
-    page = enter("users", accounts.user("abbot", administrator=True)).page
+    console = enter("users", accounts.user("abbot", administrator=True))
+    page = console.page
     expect(row(page, "kurt").get_by_role("cell", name="2", exact=True)).to_be_visible()
     expect(page.get_by_role("button", name="End sandboxes of abbot")).to_have_count(0)
     end = page.get_by_role("button", name="End sandboxes of kurt")
     end.click()
-    page.get_by_role("heading", name="Users").click()  # leaves the button
+    console.answer("Cancel")
     end.click()
-    page.get_by_role("button", name="End 2? Files are lost").click()
+    expect(page.get_by_role("dialog")).to_contain_text("2 sandboxes run.")
+    console.answer("End sandboxes")
     expect(row(page, "kurt").get_by_role("cell", name="0", exact=True)).to_be_visible()
     expect(end).to_have_count(0)
     accounts.do("user", "enable", "kurt")
@@ -216,12 +228,14 @@ def test_the_keys_view_shows_the_quota(accounts, enter):
     key = accounts.user("lena")
     accounts.do("user", "quota", "lena", "max-sessions=4", "max-memory-mb=128")
     page = enter("keys", key).page
-    expect(page.get_by_text("has 0 of 4 sandboxes, 128 MiB each.")).to_be_visible()
+    expect(page.get_by_text("uses 0 of 4 sandboxes. Each may have 128 MiB of memory.")).to_be_visible()
     limits = "max-sessions=4", "max-memory-mb=128", "max-requests-per-second=50"
     accounts.do("user", "quota", "lena", *limits)
     with contextlib.closing(accounts.gateway.client_for(key)) as client:
         session = accounts.gateway.create_session(client)
-        more = "has 1 of 4 sandboxes, 128 MiB each, and 50 requests a second."
+        more = "uses 1 of 4 sandboxes. Each may have 128 MiB of memory."
+        expect(page.get_by_text(f"{more} You may send 50 requests per second.")).to_be_visible()
+        page.get_by_role("link", name="Sandboxes").click()
         expect(page.get_by_text(more)).to_be_visible()
         client.delete(f"/api/v1/sessions/{session}").raise_for_status()
 
@@ -274,14 +288,14 @@ def test_the_first_user_and_another_one(registering, tab):
     console = tab(gateway)
     page = console.page
     console.open()
-    expect(page.get_by_text("The first one is an administrator.")).to_be_visible()
-    expect(page.get_by_label("Token from the gateway's log")).to_be_focused()
+    expect(page.get_by_text("The first account becomes an administrator.")).to_be_visible()
+    expect(page.get_by_label("Setup token")).to_be_focused()
     assert console.findings() == []
-    page.get_by_label("Token").fill("not it")
+    page.get_by_label("Setup token").fill("not it")
     log_in(page, "root")
-    expect(page.get_by_role("alert")).to_have_text("This is not the token.")
+    expect(page.get_by_role("alert")).to_have_text("The setup token is wrong.")
     expect(page.get_by_label("Name", exact=True)).to_have_value("root")
-    page.get_by_label("Token").fill(token)
+    page.get_by_label("Setup token").fill(token)
     log_in(page, "root")
     expect(page.get_by_role("banner")).to_contain_text("root")
     expect(page.get_by_role("link", name="Users")).to_be_visible()
@@ -308,16 +322,15 @@ def test_the_first_user_and_another_one(registering, tab):
     # Another person registers, and sees nothing of the first one.
     second = tab(gateway)
     second.open()
-    second.page.get_by_role("button", name="Make an account").click()
-    expect(second.page.get_by_label("Token")).to_have_count(0)
+    second.page.get_by_role("button", name="Create an account").click()
+    expect(second.page.get_by_label("Setup token")).to_have_count(0)
     log_in(second.page, "root")
     expect(second.page.get_by_role("alert")).to_contain_text("there is a user root already")
-    with second.page.expect_response("**/api/v1/users"):
-        log_in(second.page, "eva")
+    log_in(second.page, "eva")
     expect(second.page.get_by_role("banner")).to_contain_text("eva")
     expect(second.page.get_by_role("link", name="Keys")).to_be_visible()
     expect(second.page.get_by_role("link", name="Users")).to_have_count(0)
-    expect(second.page.get_by_text("No sandbox runs.")).to_be_visible()
+    expect(second.page.get_by_text("You have no sandboxes.")).to_be_visible()
     expect(second.page.get_by_role("row")).to_have_count(0)
 
     # Logging out is over when the gateway has done it.
@@ -377,18 +390,18 @@ def test_logging_in_by_keyboard(accounts, tab):
     log_in(second.page, "fritz")
     expect(second.page.get_by_role("banner")).to_contain_text("fritz")
     form = page.get_by_role("form", name="Password")
-    form.get_by_label("Present password").fill("wrong horse")
+    form.get_by_label("Current password").fill("wrong horse")
     form.get_by_label("New password").fill("battery staple")
     page.keyboard.press("Enter")
     expect(form.get_by_role("alert")).to_contain_text("old_password")
-    form.get_by_label("Present password").fill(PASSWORD)
+    form.get_by_label("Current password").fill(PASSWORD)
     page.keyboard.press("Enter")
-    expect(form.get_by_role("status")).to_contain_text("The password is set.")
+    expect(form.get_by_role("status")).to_contain_text("Your password has been changed.")
     page.get_by_label("Name of the new key").fill("after that")
     page.get_by_role("button", name="New key").click()
     expect(row(page, "after that")).to_be_visible()
     expect(second.page.get_by_label("Name", exact=True)).to_be_visible()
-    expect(second.page.get_by_role("alert")).to_have_text("You are logged out.")
+    expect(second.page.get_by_role("alert")).to_have_text("You have been logged out.")
 
     # Snippets have no key, since the page knows none.
     page.get_by_role("link", name="Connect").click()
@@ -425,18 +438,18 @@ def test_an_administrator_sets_a_password(accounts, enter, tab):
     second.open()
     log_in(second.page, "gerd")
     expect(second.page.get_by_role("banner")).to_contain_text("gerd")
-    page.get_by_role("button", name="Change gerd").click()
+    page.get_by_role("button", name="Edit gerd").click()
     form = page.get_by_role("form", name="User gerd")
     expect(form.get_by_label("New password")).to_have_value("")
     form.get_by_role("button", name="Save").click()
     expect(form).to_have_count(0)
     second.page.reload()
     expect(second.page.get_by_role("banner")).to_contain_text("gerd")  # the password has stayed
-    page.get_by_role("button", name="Change gerd").click()
+    page.get_by_role("button", name="Edit gerd").click()
     form.get_by_label("New password").fill("battery staple")
     form.get_by_role("button", name="Save").click()
     expect(form).to_have_count(0)
-    expect(second.page.get_by_role("alert")).to_have_text("You are logged out.")
+    expect(second.page.get_by_role("alert")).to_have_text("You have been logged out.")
 
 
 @pytest.mark.parametrize(
@@ -457,15 +470,15 @@ def test_the_views_are_accessible(accounts, registering, enter, tab, name, optio
     gateway, others = registering
     console = tab(gateway, **options)
     console.open()
-    expect(console.page.get_by_label("Token from the gateway's log")).to_be_visible()
+    expect(console.page.get_by_label("Setup token")).to_be_visible()
     look(console, "first-user")
     others.do("user", "add", "first")
     wait_for(lambda: not gateway.client.get("/api/v1/registration").json()["first"])
     console.page.reload()
-    expect(console.page.get_by_role("button", name="Make an account")).to_be_visible()
+    expect(console.page.get_by_role("button", name="Create an account")).to_be_visible()
     look(console, "login")
-    console.page.get_by_role("button", name="Make an account").click()
-    expect(console.page.get_by_label("Token from the gateway's log")).to_have_count(0)
+    console.page.get_by_role("button", name="Create an account").click()
+    expect(console.page.get_by_label("Setup token")).to_have_count(0)
     look(console, "registration")
     key = accounts.user(f"reader-{name}", administrator=True)
     with contextlib.closing(accounts.gateway.client_for(key)) as client:
@@ -483,9 +496,9 @@ def test_the_views_are_accessible(accounts, registering, enter, tab, name, optio
     page.get_by_role("button", name="Cancel").click()
     end = page.get_by_role("button", name=f"End sandboxes of reader-{name}")
     end.click()
-    expect(end).to_have_count(0)  # it asks whether it shall
+    expect(page.get_by_role("dialog")).to_be_visible()
     look(console, "users-end")
-    page.get_by_role("button", name="End 1? Files are lost").click()
+    console.answer("End sandboxes")
     expect(row(page, f"reader-{name}")).to_contain_text("0")
     with contextlib.closing(accounts.gateway.client_for(key)) as client:
         wait_for(lambda: client.get(f"/api/v1/sessions/{session}").status_code == 404)

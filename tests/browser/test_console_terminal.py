@@ -151,7 +151,7 @@ def test_a_flood(terminal):
     slower.send("Emulation.setCPUThrottlingRate", {"rate": 8})
     terminal.type("yes flood\n")
     terminal.shows("flood")
-    expect(terminal.status).to_contain_text("of output were missed")
+    expect(terminal.status).to_contain_text("of output were skipped")
     slower.send("Emulation.setCPUThrottlingRate", {"rate": 1})
     page.get_by_role("button", name="Dark").click()
     expect(page.get_by_role("button", name="Light")).to_be_visible()
@@ -181,7 +181,7 @@ def test_what_the_gateway_has_left_out(opened):
     expect(terminal.rows).not_to_contain_text("42")
     loses = False
     sockets[-1].send('{"dropped_bytes":2048}')
-    expect(terminal.status).to_contain_text("2.0 KiB of output were missed")
+    expect(terminal.status).to_contain_text("2.0 KiB of output were skipped")
     terminal.shows("42")
 
 
@@ -257,7 +257,7 @@ def test_several_terminals(terminal, command):
     expect(theirs).to_have_attribute("aria-pressed", "true")
     terminal.until_open()
     page.get_by_role("button", name="End terminal").click()
-    page.get_by_role("button", name="End it, with its programs?").click()
+    terminal.console.answer("End terminal")
     expect(terminal.status).to_contain_text("The shell")
     page.get_by_role("button", name="Close").click()
     expect(terminal.living).to_have_count(2)
@@ -301,7 +301,7 @@ def test_for_screen_readers(terminal):
     page = terminal.page
     tree = page.locator(".xterm-accessibility-tree")
     expect(tree).to_have_count(0)
-    page.get_by_label("For screen readers").check()
+    page.get_by_label("Screen reader mode").check()
     terminal.input.focus()
     terminal.type("echo $((6*7)) lines\n")
     expect(tree.get_by_role("listitem").filter(has_text="42 lines").first).to_be_attached()
@@ -310,7 +310,7 @@ def test_for_screen_readers(terminal):
     page.reload()
     terminal.until_open()
     expect(tree.get_by_role("listitem").filter(has_text="42 lines").first).to_be_attached()
-    page.get_by_label("For screen readers").uncheck()
+    page.get_by_label("Screen reader mode").uncheck()
     expect(tree).to_have_count(0)
 
 
@@ -384,7 +384,7 @@ class CommandsPage:
     def run(self, command, takes_input=False):
         """Returns it at once."""
         count = self.runs.count()
-        self.page.get_by_label("Takes input").set_checked(takes_input)
+        self.page.get_by_label("Accept input").set_checked(takes_input)
         self.page.get_by_label("Command", exact=True).fill(command)
         self.page.keyboard.press("Enter")
         expect(self.runs).to_have_count(count + 1)
@@ -439,7 +439,7 @@ def test_input_and_signals(commands):
     run.get_by_label("Line of input").fill("hello")
     view.page.keyboard.press("Enter")
     expect(run.locator(".stdout")).to_have_text("hello\n")
-    run.get_by_role("button", name="End input").click()
+    run.get_by_role("button", name="Close input").click()
     expect(run.locator(".stdout")).to_have_text("hello\nended\n")
     run = view.run("trap 'echo got' USR1; echo ready; while :; do sleep 0.1; done")
     expect(run.locator(".stdout")).to_have_text("ready\n")
@@ -463,11 +463,11 @@ def test_many_commands(commands, command):
     expect(view.runs.nth(5)).to_contain_text("number 5\n")
     run = view.run("echo $((6*7))")
     expect(run.locator(".stdout")).to_have_text("42\n")
-    view.runs.nth(0).get_by_role("button", name="Show the output").click()
+    view.runs.nth(0).get_by_role("button", name="Show output").click()
     expect(view.runs.nth(0).locator(".stdout")).to_have_text("number 0\n")
     late = start(command, "echo late; exit 4", "late")
     late.ended()
     expect(view.runs).to_have_count(8)
     status(view.runs.last, "exit code 4")
-    view.runs.last.get_by_role("button", name="Show the output").click()
+    view.runs.last.get_by_role("button", name="Show output").click()
     expect(view.runs.last.locator(".stdout")).to_have_text("late\n")

@@ -330,7 +330,7 @@ def test_the_console_opens_ports(gateway, sandbox, two_ports, tab, browser):
     console.enter(sandbox, "ports")
     page = console.page
     row = page.get_by_role("row").filter(has=page.get_by_role("rowheader", name="8001"))
-    expect(row.get_by_role("cell", name="you", exact=True)).to_be_visible()
+    expect(row.get_by_role("cell", name="only you", exact=True)).to_be_visible()
     with page.expect_popup() as popup:
         page.get_by_role("button", name="Open port 8001").click()
     opened = popup.value
@@ -340,10 +340,10 @@ def test_the_console_opens_ports(gateway, sandbox, two_ports, tab, browser):
     stranger = browser()
     assert stranger.open(two_ports[0])[1] == 403
     page.get_by_role("button", name="Make public: port 8001").click()
-    expect(row.get_by_role("cell", name="everybody")).to_be_visible()
+    expect(row.get_by_role("cell", name="everyone")).to_be_visible()
     assert stranger.open(two_ports[0])[1] == 200
     page.get_by_role("button", name="Make private: port 8001").click()
-    expect(row.get_by_role("cell", name="you", exact=True)).to_be_visible()
+    expect(row.get_by_role("cell", name="only you", exact=True)).to_be_visible()
     assert stranger.open(two_ports[0])[1] == 403
     opened.close()
 

@@ -83,7 +83,7 @@ export async function send(where: string, options: Options = {}): Promise<Respon
         });
     } catch (error) {
         if ((error as Error).name === "AbortError") throw error;
-        throw new ApiError(0, "unreachable", "The gateway does not answer.");
+        throw new ApiError(0, "unreachable", "The gateway is not responding.");
     }
     if (response.ok) return response;
     const problem = await response.json().catch(() => ({}));
@@ -153,6 +153,7 @@ export interface Session {
     expires_at: string;
     is_busy: boolean;
     execution_count: number;
+    metadata?: Record<string, string>;
     kernels: Record<string, { state: string; execution_count: number }>;
     // These are missing where an older replica has the session.
     memory_bytes?: number | null;

@@ -41,7 +41,7 @@ function Input({ onSend, onEnd }: InputProps) {
             <input ref={field} class="grow" aria-label="Line of input" autocomplete="off" />
             <button type="submit">Send</button>
             <button type="button" onClick={onEnd}>
-                End input
+                Close input
             </button>
         </form>
     );
@@ -94,7 +94,7 @@ function RunView({ run, runs, sessionId }: RunProps) {
                                 Input
                             </button>
                             <select class="small" aria-label="Send a signal" onChange={onSignal}>
-                                <option value="">Signal</option>
+                                <option value="">Send signal</option>
                                 {SIGNALS.map((name) => (
                                     <option key={name}>{name}</option>
                                 ))}
@@ -114,7 +114,7 @@ function RunView({ run, runs, sessionId }: RunProps) {
             <Outputs execution={run.output} sessionId={sessionId} />
             {!run.reader && !run.output.done && (
                 <button class="link" onClick={() => void runs.follow(run)}>
-                    Show the output
+                    Show output
                 </button>
             )}
             {running && asksInput && (
@@ -182,7 +182,7 @@ export function Commands({ id }: { id: string }) {
                         checked={takesInput}
                         onChange={(event) => setTakesInput(event.currentTarget.checked)}
                     />
-                    Takes input
+                    Accept input
                 </label>
                 <button type="submit" class="primary">
                     Run

@@ -38,7 +38,7 @@ with urllib.request.urlopen(request) as lines:
         print(json.loads(line))`,
     },
     {
-        name: "Commands that live on: curl",
+        name: "Background commands: curl",
         text: (key) => {
             const call = (path: string, rest: string) =>
                 `curl${header(key)} \\\n  ${address}/api/v1/sessions${path} ${rest}`;
@@ -121,7 +121,7 @@ with Sandbox.create(**gateway) as sandbox:
 ];
 
 function Copyable({ snippet, shown }: { snippet: Snippet; shown: boolean }) {
-    const [told, copy] = useCopy("The browser does not allow it: show the key, and copy by hand.");
+    const [told, copy] = useCopy("The browser blocked copying: show the key, select the text, and copy it.");
     const key = getKey() || (getLogin() ? MISSING : "");
     return (
         <section class="snippet">
@@ -155,15 +155,15 @@ export function Connect() {
                 )}
             </div>
             <p class="quiet">
-                These use the gateway at {address}
-                {getKey() && ", with the key that you have logged in with"}
+                Ready to copy: these use the gateway at {address}
+                {getKey() && " and the key that you logged in with"}.
                 {!getKey() && getLogin() && (
                     <>
-                        . Make a <a href="#/keys">key</a> for each program, and write it in place of{" "}
-                        {MISSING}
+                        {" "}
+                        Create a <a href="#/keys">key</a> for each program, and put it in place of{" "}
+                        {MISSING}.
                     </>
                 )}
-                .
             </p>
             {SNIPPETS.map((snippet) => (
                 <Copyable key={snippet.name} snippet={snippet} shown={shown} />

@@ -3,11 +3,12 @@
 
 import { useState } from "preact/hooks";
 
-import { type Entry, file, send, session } from "./api";
+import { ApiError, type Entry, file, send, session } from "./api";
 import { FileLink } from "./file_link";
 import { bytes, duration } from "./format";
 import { usePolled } from "./polling";
 import { Preview } from "./preview";
+import { useQuestion } from "./question";
 
 const POLL_MS = 3000;
 
@@ -30,7 +31,6 @@ const isWithin = (path: string, folders: ReadonlySet<string>) =>
     path.split("/").some((_, i, parts) => i > 0 && folders.has(parts.slice(0, i).join("/")));
 
 function Row({ id, entry, closed, onToggle, onPreview, onDelete }: RowProps) {
-    const [confirming, setConfirming] = useState(false);
     const depth = Math.min(entry.path.split("/").length - 1, 6);
     const isFile = entry.type === "file";
     return (
@@ -47,7 +47,7 @@ function Row({ id, entry, closed, onToggle, onPreview, onDelete }: RowProps) {
             <td class="number" data-label="Size">
                 {isFile ? bytes(entry.size) : ""}
             </td>
-            <td class="number" data-label="Changed">
+            <td class="number" data-label="Modified">
                 {duration(Date.now() - Date.parse(entry.mtime))} ago
             </td>
             <td class="row-actions">
@@ -58,16 +58,40 @@ function Row({ id, entry, closed, onToggle, onPreview, onDelete }: RowProps) {
                 )}
                 <button
                     class="plain small danger"
-                    aria-label={confirming ? `Really delete ${entry.path}` : `Delete ${entry.path}`}
-                    onBlur={() => setConfirming(false)}
-                    onClick={() => (confirming ? onDelete() : setConfirming(true))}
+                    aria-label={`Delete ${entry.path}`}
+                    onClick={onDelete}
                 >
-                    {confirming ? "Really delete" : "Delete"}
+                    Delete
                 </button>
             </td>
         </tr>
     );
 }
+
+async function exists(id: string, name: string): Promise<boolean> {
+    try {
+        await send(`${file(id, name)}?stat=1`);
+        return true;
+    } catch (error) {
+        if (error instanceof ApiError && error.status === 404) return false;
+        throw error;
+    }
+}
+
+const replacing = (name: string) => ({
+    title: `Replace ${name}?`,
+    text: "The sandbox already has a file with this name. Its content will be replaced.",
+    yes: "Replace file",
+});
+
+const deleting = ({ path, type }: Entry) =>
+    type === "dir"
+        ? {
+              title: `Delete the folder ${path}?`,
+              text: "Everything in it is deleted, too.",
+              yes: "Delete folder",
+          }
+        : { title: `Delete ${path}?`, text: "It cannot be restored.", yes: "Delete file" };
 
 export function Files({ id }: { id: string }) {
     const [after, setAfter] = useState<string[]>([]);
@@ -79,10 +103,12 @@ export function Files({ id }: { id: string }) {
     const [closed, setClosed] = useState<ReadonlySet<string>>(new Set());
     const [uploading, setUploading] = useState("");
     const [over, setOver] = useState(false);
+    const [ask, question] = useQuestion();
     const upload = async (files: Iterable<File>) => {
         setFailure("");
         try {
             for (const each of files) {
+                if ((await exists(id, each.name)) && !(await ask(replacing(each.name)))) continue;
                 setUploading(each.name);
                 await send(file(id, each.name), { method: "PUT", raw: each });
                 refresh();
@@ -103,6 +129,7 @@ export function Files({ id }: { id: string }) {
         setClosed(next);
     };
     const onDelete = async (entry: Entry) => {
+        if (!(await ask(deleting(entry)))) return;
         setFailure("");
         try {
             await send(file(id, entry.path), { method: "DELETE" });
@@ -135,7 +162,7 @@ export function Files({ id }: { id: string }) {
                     />
                 </label>
                 <span class="quiet" role="status">
-                    {uploading ? `Uploading ${uploading}…` : "or drop them here; they are put in /mnt/data"}
+                    {uploading ? `Uploading ${uploading}…` : "or drop them here. They are saved in /mnt/data."}
                 </span>
             </div>
             {(failure || error) && (
@@ -144,7 +171,7 @@ export function Files({ id }: { id: string }) {
                 </p>
             )}
             {!value && !error && <p class="quiet">Loading…</p>}
-            {value?.files.length === 0 && <p class="empty">There are no files.</p>}
+            {value?.files.length === 0 && <p class="empty">No files yet.</p>}
             {value && value.files.length > 0 && (
                 <table class="list">
                     <thead>
@@ -154,7 +181,7 @@ export function Files({ id }: { id: string }) {
                                 Size
                             </th>
                             <th scope="col" class="number">
-                                Changed
+                                Modified
                             </th>
                             <td />
                         </tr>
@@ -190,6 +217,7 @@ export function Files({ id }: { id: string }) {
                 </div>
             )}
             {shown && <Preview sessionId={id} entry={shown} onClose={() => setShown(null)} />}
+            {question}
         </div>
     );
 }

@@ -17,11 +17,11 @@ export function shortDuration(ms: number): string {
     return duration(ms);
 }
 
+export const counted = (n: number, name: string) => `${n} ${name}${n === 1 ? "" : "s"}`;
+
 /** What runs in a session beside its kernels; empty if that is nothing, or not known. */
 export function alsoRuns(of: { commands?: number | null; terminals?: number | null }): string {
-    const counted = (n: number | null | undefined, name: string) =>
-        n ? `${n} ${name}${n === 1 ? "" : "s"}` : "";
-    return [counted(of.terminals, "terminal"), counted(of.commands, "command")]
+    return [of.terminals && counted(of.terminals, "terminal"), of.commands && counted(of.commands, "command")]
         .filter(Boolean)
         .join(", ");
 }

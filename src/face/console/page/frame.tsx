@@ -6,11 +6,18 @@ import { useEffect, useRef, useState } from "preact/hooks";
 import { useTheme } from "./theme";
 
 const HEIGHT_MAX = 640;
+const TALL_MAX = 100_000;
 const NEEDS_SCRIPTS =
     "This output needs scripts, which the console does not run. It draws Plotly and Altair charts if the " +
     "figure itself is shown, for example with fig.show().";
 
-export function Frame({ html, title }: { html: string; title: string }) {
+interface Props {
+    html: string;
+    title: string;
+    tall?: boolean; // as high as the document: what is around it scrolls
+}
+
+export function Frame({ html, title, tall = false }: Props) {
     const frame = useRef<HTMLIFrameElement>(null);
     const [height, setHeight] = useState(24);
     const [loads, setLoads] = useState(0);
@@ -20,7 +27,7 @@ export function Frame({ html, title }: { html: string; title: string }) {
         const onMessage = (event: MessageEvent) => {
             if (event.source !== frame.current?.contentWindow) return;
             const told = event.data?.height;
-            if (typeof told === "number") setHeight(Math.min(Math.max(told, 16), HEIGHT_MAX));
+            if (typeof told === "number") setHeight(Math.min(Math.max(told, 16), tall ? TALL_MAX : HEIGHT_MAX));
             if (event.data?.needsScripts !== undefined) setNeedsScripts(event.data.needsScripts === true);
         };
         addEventListener("message", onMessage);

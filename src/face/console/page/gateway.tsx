@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the gateway says of itself to everybody: its state, and some of its metrics as plots.
+// What the gateway says of itself to everybody: its state, and some of its metrics.
+
+import type { ComponentChildren } from "preact";
 
 import { address, ask, type Options } from "./api";
 import { bytes, duration } from "./format";
@@ -10,9 +12,7 @@ const POLL_MS = 5000;
 const MINUTE_MS = 60_000;
 
 const SANDBOXES = "Sandboxes of all owners";
-const READY = "Ready in the pool";
 const EXECUTIONS = "Executions in the last minute";
-const MEMORY = "Memory of the gateway";
 const TOTAL = "Executions since the start"; // not shown
 
 interface Health {
@@ -26,7 +26,6 @@ interface Health {
 async function readHealth(where: string, options: Options): Promise<Health> {
     const health = await ask<Health>(where, options);
     record(SANDBOXES, health.active_sessions);
-    record(READY, health.pool.ready);
     return health;
 }
 
@@ -53,36 +52,45 @@ async function readMetrics(where: string, { signal }: Options) {
     if (!response.ok) throw new Error(`The gateway answered ${response.status}.`);
     const text = await response.text();
     const executions = sumOf(text, "kernelgate_executions_total");
-    const memory = sumOf(text, "process_resident_memory_bytes");
     if (executions !== null) recordExecutions(executions);
-    if (memory !== null) record(MEMORY, memory);
-    return { executions, memory };
+    return {
+        memory: sumOf(text, "process_resident_memory_bytes"),
+        maxSessions: sumOf(text, "kernelgate_max_sessions"),
+    };
+}
+
+function Fact({ name, children }: { name: string; children: ComponentChildren }) {
+    return (
+        <div>
+            <dt>{name}</dt>
+            <dd>{children}</dd>
+        </div>
+    );
 }
 
 export function Gateway() {
     const { value: health } = usePolled("api/v1/health", POLL_MS, readHealth);
-    usePolled("metrics", POLL_MS, readMetrics);
+    const { value: metrics } = usePolled("metrics", POLL_MS, readMetrics);
     if (!health) return null;
     const { ready, target } = health.pool;
+    const most = metrics?.maxSessions;
     return (
         <section class="gateway" aria-label="Gateway">
-            <dl class="plots">
-                <Plot name={SANDBOXES} />
-                <Plot name={READY} now={`${ready} of ${target}`} />
-                <Plot name={EXECUTIONS} />
-                <Plot name={MEMORY} show={bytes} />
-            </dl>
+            <h2>This gateway</h2>
             <dl class="facts">
-                <div>
-                    <dt>Running for</dt>
-                    <dd>{duration(health.uptime * 1000)}</dd>
-                </div>
-                <div>
-                    <dt>Version</dt>
-                    <dd>
-                        {health.version}, {health.provisioner}
-                    </dd>
-                </div>
+                <Plot
+                    name={SANDBOXES}
+                    now={most ? `${health.active_sessions} of ${most} (max-sessions)` : undefined}
+                />
+                {metrics && <Plot name={EXECUTIONS} />}
+                <Fact name="Ready for new sandboxes">
+                    {ready} of {target}
+                </Fact>
+                {metrics?.memory != null && <Fact name="Memory">{bytes(metrics.memory)}</Fact>}
+                <Fact name="Running for">{duration(health.uptime * 1000)}</Fact>
+                <Fact name="Version">
+                    {health.version}, {health.provisioner}
+                </Fact>
             </dl>
         </section>
     );

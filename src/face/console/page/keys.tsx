@@ -7,6 +7,8 @@ import { ask, getKey, getLogin, type Login, PASSWORD_MIN, send, setLogin } from 
 import { useCopy } from "./copy";
 import { duration } from "./format";
 import { usePolled } from "./polling";
+import { useQuestion } from "./question";
+import { Quota } from "./quota";
 
 const POLL_MS = 5000;
 
@@ -33,7 +35,7 @@ interface NewKeyProps {
 
 /** A new key, which cannot be shown again. */
 export function NewKey({ made, title, onClose }: NewKeyProps) {
-    const [told, copy] = useCopy("The browser does not allow it: copy by hand.");
+    const [told, copy] = useCopy("The browser blocked copying: select the key, and copy it.");
     return (
         <section class="snippet" aria-label="New key">
             <div class="snippet-head">
@@ -49,56 +51,32 @@ export function NewKey({ made, title, onClose }: NewKeyProps) {
             <pre tabIndex={0} aria-label="The key">
                 {made.key}
             </pre>
-            <p class="snippet-note quiet">Keep it now: it is not shown again.</p>
+            <p class="snippet-note quiet">Copy this key now: it is not shown again.</p>
         </section>
     );
 }
 
-interface RowProps {
-    of: Key;
-    confirming: boolean;
-    onRevoke: () => void;
-    onLeave: () => void;
-}
+const isInUse = (of: Key) => getKey().split("_")[1] === of.id;
 
-function Row({ of, confirming, onRevoke, onLeave }: RowProps) {
-    const name = of.name || "without a name";
-    const inUse = getKey().split("_")[1] === of.id;
+function Row({ of, onRevoke }: { of: Key; onRevoke: () => void }) {
+    const name = of.name || "unnamed";
     return (
         <tr>
             <th scope="row">
                 {of.name || <span class="quiet">{name}</span>}
-                {inUse && <span class="quiet"> (of this tab)</span>}
+                {isInUse(of) && <span class="quiet"> (used by this tab)</span>}
             </th>
             <td data-label="Id">
                 <code>{of.id}</code>
             </td>
-            <td data-label="Made">{ago(of.created_at)}</td>
+            <td data-label="Created">{ago(of.created_at)}</td>
             <td data-label="Last used">{of.used_at ? ago(of.used_at) : "never"}</td>
             <td class="row-actions">
-                <button
-                    class="small danger"
-                    aria-label={confirming ? undefined : `Revoke ${name}`}
-                    onClick={onRevoke}
-                    onBlur={onLeave}
-                >
-                    {confirming ? (inUse ? "Revoke, and log out?" : "Revoke for good?") : "Revoke"}
+                <button class="small danger" aria-label={`Revoke ${name}`} onClick={onRevoke}>
+                    Revoke
                 </button>
             </td>
         </tr>
-    );
-}
-
-/** What one's account has now, and may have. */
-function Quota() {
-    const { value } = usePolled<Login>("api/v1/login", POLL_MS);
-    if (!value) return null;
-    const { max_sessions, max_requests_per_second, max_memory_mb } = value.quota;
-    return (
-        <p class="quiet">
-            {`Your account has ${value.sessions} of ${max_sessions} sandboxes, ${max_memory_mb} MiB each`}
-            {max_requests_per_second > 0 && `, and ${max_requests_per_second} requests a second`}.
-        </p>
     );
 }
 
@@ -115,7 +93,7 @@ function Password() {
         setFailure("");
         try {
             setLogin(await ask<Login>("api/v1/password", { method: "PUT", body }));
-            setTold("The password is set. Other browsers are logged out.");
+            setTold("Your password has been changed. Other browsers have been logged out.");
             form.reset();
         } catch (failed) {
             setFailure((failed as Error).message);
@@ -124,10 +102,10 @@ function Password() {
     return (
         <form class="panel" aria-label="Password" onSubmit={onSubmit}>
             <h2>Password</h2>
-            <p class="quiet">For logging in to this page by name. Programs use keys.</p>
+            <p class="quiet">You log in to this page with your name and password. Programs use keys.</p>
             {had && (
                 <label>
-                    Present password
+                    Current password
                     <input
                         type="password"
                         name="old_password"
@@ -152,7 +130,7 @@ function Password() {
                 </p>
             )}
             <div class="actions">
-                <button type="submit">Set the password</button>
+                <button type="submit">{had ? "Change password" : "Set password"}</button>
                 <span role="status" class="quiet">
                     {told}
                 </span>
@@ -165,7 +143,7 @@ export function Keys() {
     const { value, error, refresh } = usePolled<{ keys: Key[] }>("api/v1/keys", POLL_MS);
     const [made, setMade] = useState<MadeKey | null>(null);
     const [failure, setFailure] = useState("");
-    const [confirming, setConfirming] = useState("");
+    const [askFirst, question] = useQuestion();
     const attempt = async (act: () => Promise<unknown>) => {
         setFailure("");
         try {
@@ -184,10 +162,15 @@ export function Keys() {
             form.reset();
         });
     };
-    const onRevoke = (id: string) => {
-        if (confirming !== id) return setConfirming(id);
-        setConfirming("");
-        void attempt(() => send(`api/v1/keys/${id}`, { method: "DELETE" }));
+    const onRevoke = async (of: Key) => {
+        const yes = await askFirst({
+            title: `Revoke the key ${of.name || of.id}?`,
+            text: isInUse(of)
+                ? "You are logged in with this key, and will be logged out. Programs that use it are refused."
+                : "Programs that use it are refused from now on.",
+            yes: "Revoke key",
+        });
+        if (yes) void attempt(() => send(`api/v1/keys/${of.id}`, { method: "DELETE" }));
     };
     return (
         <main>
@@ -197,7 +180,7 @@ export function Keys() {
                     <input
                         name="name"
                         aria-label="Name of the new key"
-                        placeholder="what it is for"
+                        placeholder="What is it for?"
                         maxLength={64}
                         autocomplete="off"
                     />
@@ -219,8 +202,8 @@ export function Keys() {
                 />
             )}
             <p class="quiet">
-                Give each program a key of its own. To replace one, make another, change the program,
-                and revoke the old one: it is refused from the next request on.
+                Give each program its own key. To replace a key, create a new one, change the program,
+                and revoke the old one, which stops working at once.
             </p>
             <Quota />
             {value && (
@@ -229,7 +212,7 @@ export function Keys() {
                         <tr>
                             <th scope="col">Name</th>
                             <th scope="col">Id</th>
-                            <th scope="col">Made</th>
+                            <th scope="col">Created</th>
                             <th scope="col">Last used</th>
                             <td />
                         </tr>
@@ -239,15 +222,14 @@ export function Keys() {
                             <Row
                                 key={of.id}
                                 of={of}
-                                confirming={confirming === of.id}
-                                onRevoke={() => onRevoke(of.id)}
-                                onLeave={() => setConfirming("")}
+                                onRevoke={() => onRevoke(of)}
                             />
                         ))}
                     </tbody>
                 </table>
             )}
             {value && <Password />}
+            {question}
         </main>
     );
 }

@@ -21,12 +21,12 @@ type Way = "password" | "key" | "account";
 const TITLES: Record<Way, string> = {
     password: "Log in",
     key: "Log in with an API key",
-    account: "Make an account",
+    account: "Create an account",
 };
 
 /** Enters with a key, or fails with the reason. */
 async function enterByKey(key: string) {
-    if (!/^[\x21-\x7e]+$/.test(key)) throw new Error("A key has only ASCII characters.");
+    if (!/^[\x21-\x7e]+$/.test(key)) throw new Error("This is not an API key: it may have only letters, digits and punctuation marks of ASCII.");
     setKey(key);
     try {
         await ask("api/v1/kernelspecs");
@@ -49,7 +49,7 @@ function KeyField({ invalid }: { invalid: boolean }) {
                 aria-invalid={invalid || undefined}
             />
             <p id="key-help" class="quiet">
-                This tab keeps the key until it is closed.
+                The key is kept in this tab until you close it.
             </p>
         </>
     );
@@ -67,7 +67,7 @@ function NameFields({ way, registration, invalid }: NameProps) {
         <>
             {isNew && registration.first && (
                 <>
-                    <label for="token">Token from the gateway's log</label>
+                    <label for="token">Setup token, from the gateway’s log</label>
                     <input
                         id="token"
                         name="token"
@@ -113,7 +113,7 @@ export function forgetRegistration() {
 
 const lost = () => {
     if (getKey()) return "The gateway no longer accepts this key.";
-    return getLogin() ? "You are logged out." : "";
+    return getLogin() ? "You have been logged out." : "";
 };
 
 export function Login({ onEnter }: { onEnter: () => void }) {
@@ -158,7 +158,7 @@ export function Login({ onEnter }: { onEnter: () => void }) {
             onEnter();
         } catch (failed) {
             const refused = way === "account" && failed instanceof ApiError && failed.status === 401;
-            setError(refused ? "This is not the token." : (failed as Error).message);
+            setError(refused ? "The setup token is wrong." : (failed as Error).message);
             setBusy(false);
             form.current?.querySelector<HTMLInputElement>("[type=password]")?.select();
         }
@@ -172,7 +172,7 @@ export function Login({ onEnter }: { onEnter: () => void }) {
             <form class="login" ref={form} onSubmit={onSubmit}>
                 <h1>{TITLES[way]}</h1>
                 {way === "account" && registration!.first && (
-                    <p class="quiet">There are no users yet. The first one is an administrator.</p>
+                    <p class="quiet">There are no users yet. The first account becomes an administrator.</p>
                 )}
                 {way === "key" ? (
                     <KeyField invalid={error !== ""} />
@@ -189,7 +189,7 @@ export function Login({ onEnter }: { onEnter: () => void }) {
                     </p>
                 )}
                 <button type="submit" class="primary" disabled={busy}>
-                    {way === "account" ? "Make the account" : "Log in"}
+                    {way === "account" ? "Create account" : "Log in"}
                 </button>
                 {ways.map((each) => (
                     <button key={each} type="button" class="plain" onClick={() => onWay(each)}>

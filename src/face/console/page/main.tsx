@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The page: who is here, where they are, and the view of it.
 
-import { render } from "preact";
+import { type FunctionComponent, render } from "preact";
 import { useEffect, useLayoutEffect, useState } from "preact/hooks";
 
 import {
@@ -15,15 +15,12 @@ import {
     setLogin,
     whenRefused,
 } from "./api";
-import { Connect } from "./connect";
 import { askEarly, forgetEarly } from "./early";
-import { Keys } from "./keys";
 import { forgetRegistration, Login } from "./login";
 import { getRoute, useRoute } from "./route";
 import { Sandboxes } from "./sandboxes";
 import type { SessionView as View } from "./session";
 import { toggleTheme, useTheme } from "./theme";
-import { Users } from "./users";
 
 const LOOK_AGAIN_MS = 5000;
 const LOAD_REST_MS = 500;
@@ -71,26 +68,28 @@ function useAccess() {
     return { access, again: () => setAttempt(attempt + 1), leave: () => set("refused") };
 }
 
-/** Of keys and users: which one may see. There are none without accounts. */
-function useAccounts(access: Access) {
-    const [seen, setSeen] = useState<string[]>([]);
+/** Whether one has an account with keys; null: not known yet. A key of the settings has none. */
+function useHasKeys(access: Access): boolean | null {
+    const [has, setHas] = useState<boolean | null>(null);
     useEffect(() => {
-        setSeen([]);
+        setHas(access === "granted" && !getLogin() ? false : null);
         if (access !== "granted" || !getLogin()) return;
         const left = new AbortController();
-        const look = async (name: string) => {
+        const look = async () => {
             try {
-                await ask(`api/v1/${name}`, { signal: left.signal });
-                setSeen((before) => [...before, name].sort());
+                await ask("api/v1/keys", { signal: left.signal });
+                setHas(true);
             } catch (error) {
+                if (left.signal.aborted) return;
                 const refused = error instanceof ApiError && [401, 403, 404].includes(error.status);
-                if (!refused && !left.signal.aborted) setTimeout(look, LOOK_AGAIN_MS, name);
+                if (refused) setHas(false);
+                else setTimeout(look, LOOK_AGAIN_MS);
             }
         };
-        for (const name of ["keys", "users"]) void look(name);
+        void look();
         return () => left.abort();
     }, [access]);
-    return seen;
+    return has;
 }
 
 /** The view of a sandbox, which is most of the page's code: it is loaded after the first view. */
@@ -103,6 +102,26 @@ function useSessionView(allowed: boolean, wanted: boolean) {
         return () => clearTimeout(timer);
     }, [allowed, wanted]);
     return view;
+}
+
+/** Views that few need at first, and that are loaded when they are opened. */
+const LATER: Record<string, () => Promise<FunctionComponent>> = {
+    connect: () => import("./connect").then((it) => it.Connect),
+    keys: () => import("./keys").then((it) => it.Keys),
+    users: () => import("./users").then((it) => it.Users),
+};
+
+function Later({ view }: { view: string }) {
+    const [View, setView] = useState<FunctionComponent | null>(null);
+    const [failure, setFailure] = useState("");
+    useEffect(() => {
+        LATER[view]!().then(
+            (loaded) => setView(() => loaded),
+            () => setFailure("This view could not be loaded: reload the page."),
+        );
+    }, []);
+    if (View) return <View />;
+    return <main aria-busy={!failure}>{failure && <p role="alert">{failure}</p>}</main>;
 }
 
 const NAMES: Record<string, string> = { keys: "Keys", users: "Users" };
@@ -161,17 +180,25 @@ function Bar({ view, accounts, onLeave }: BarProps) {
 function Page() {
     const { access, again, leave } = useAccess();
     const route = useRoute();
-    const accounts = useAccounts(access);
+    const hasKeys = useHasKeys(access);
+    const isAdministrator = getLogin()?.administrator === true;
+    const accounts = [...(hasKeys ? ["keys"] : []), ...(isAdministrator ? ["users"] : [])];
+    const refused =
+        (route.view === "keys" && hasKeys === false) || (route.view === "users" && !isAdministrator);
+    const view = refused ? "sandboxes" : route.view;
     const SessionView = useSessionView(access === "granted", route.view === "session");
     const [failure, setFailure] = useState("");
     useEffect(() => setFailure(""), [access]);
+    useEffect(() => {
+        if (access === "granted" && refused) location.replace("#/");
+    }, [access, refused]);
     const onLeave = async () => {
         setFailure("");
         try {
             if (!getKey()) await send("api/v1/logout", { method: "POST" });
         } catch (error) {
             if (!(error instanceof ApiError && error.status === 401)) {
-                setFailure(`You are still logged in: ${(error as Error).message}`);
+                setFailure(`You are still logged in. Logging out failed: ${(error as Error).message}`);
                 return;
             }
         }
@@ -187,8 +214,8 @@ function Page() {
                 {access === "unknown" && <main aria-busy="true" />}
                 {access === "unreachable" && (
                     <main class="narrow">
-                        <h1>Not reachable</h1>
-                        <p role="alert">The gateway does not answer. Trying again…</p>
+                        <h1>Can’t reach the gateway</h1>
+                        <p role="alert">The gateway is not responding. Trying again…</p>
                     </main>
                 )}
                 {access === "refused" && <Login onEnter={again} />}
@@ -196,12 +223,10 @@ function Page() {
         );
     return (
         <>
-            <Bar view={route.view} accounts={accounts} onLeave={onLeave} />
+            <Bar view={view} accounts={accounts} onLeave={onLeave} />
             {failure && <p role="alert">{failure}</p>}
-            {route.view === "sandboxes" && <Sandboxes />}
-            {route.view === "keys" && <Keys />}
-            {route.view === "users" && <Users />}
-            {route.view === "connect" && <Connect />}
+            {view === "sandboxes" && <Sandboxes />}
+            {view in LATER && <Later key={view} view={view} />}
             {route.view === "session" && !SessionView && <main aria-busy="true" />}
             {route.view === "session" && SessionView && (
                 <SessionView key={route.id} id={route.id} tab={route.tab} />

@@ -5,6 +5,7 @@ import { useState } from "preact/hooks";
 
 import { readLines, send, session } from "./api";
 import { Execution } from "./execution";
+import { counted } from "./format";
 import { Outputs } from "./output";
 import { usePolled } from "./polling";
 
@@ -45,9 +46,9 @@ export function Packages({ id }: { id: string }) {
             const failed = lines.done?.packages?.find((each: Package) => each.message);
             if (failed) setFailure(failed.message);
             else form.reset();
-            if (!lines.done) lines.lose("The connection was lost; the installation continues.");
+            if (!lines.done) lines.lose("The connection was lost. The installation continues in the sandbox.");
         } catch (failed) {
-            lines.lose("Nothing was installed.");
+            lines.lose("No package was installed.");
             setFailure((failed as Error).message);
         }
         draw((count) => count + 1);
@@ -79,12 +80,12 @@ export function Packages({ id }: { id: string }) {
             {progress && <Outputs execution={progress} sessionId={id} />}
             <p>
                 <input
-                    aria-label="Filter"
-                    placeholder="filter"
+                    aria-label="Filter packages"
+                    placeholder="Filter"
                     value={filter}
                     onInput={(event) => setFilter(event.currentTarget.value)}
                 />{" "}
-                <span class="quiet">{value ? `${found.length} packages` : "Loading…"}</span>
+                <span class="quiet">{value ? counted(found.length, "package") : "Loading…"}</span>
             </p>
             {found.length > 0 && (
                 <table class="list">

@@ -62,7 +62,7 @@ export function Pdf({ data, name }: { data: ArrayBuffer; name: string }) {
             {Array.from({ length: shown }, (_, i) => (
                 <canvas key={i} role="img" aria-label={`${name}, page ${i + 1} of ${pages}`} />
             ))}
-            {pages > shown && <p class="quiet">These are the first {shown} of {pages} pages.</p>}
+            {pages > shown && <p class="quiet">The first {shown} of {pages} pages are shown.</p>}
         </div>
     );
 }

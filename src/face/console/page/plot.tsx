@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Small line plots of numbers that change, with what the page has seen of them.
+// Numbers, with small line plots of what the page has seen of them while they change.
+
+import { duration } from "./format";
 
 const KEPT_MS = 5 * 60_000;
+const SHOWN_MS = 60_000; // at least
 const GAP_MS = 20_000;
 const WIDTH = 100;
 const HEIGHT = 30;
@@ -28,11 +31,11 @@ export function forget(name: string) {
 }
 
 /** The line ends at the right. It is broken where the page did not look, for example in a hidden tab. */
-function lineOf(samples: Sample[], top: number): string {
+function lineOf(samples: Sample[], span: number, top: number): string {
     const end = samples[samples.length - 1]!.time;
     return samples
         .map(({ time, value }, i) => {
-            const x = WIDTH * (1 - (end - time) / KEPT_MS);
+            const x = WIDTH * (1 - (end - time) / span);
             const y = HEIGHT - 1 - (HEIGHT - 2) * (value / top);
             const joined = i > 0 && time - samples[i - 1]!.time < GAP_MS;
             const point = `${x.toFixed(2)} ${y.toFixed(2)}`;
@@ -43,35 +46,38 @@ function lineOf(samples: Sample[], top: number): string {
 
 interface Props {
     name: string;
-    /** The number as text. */
-    show?: (value: number) => string;
     /** The last number as text, if more can be said of it. */
     now?: string;
 }
 
-/** An entry of a <dl>: the name, the last value, and the plot. Nothing if there are no values. */
-export function Plot({ name, show = String, now }: Props) {
+/** An entry of a <dl>: the name, the last value, and a plot if the value has changed. Nothing if there are
+ * no values. */
+export function Plot({ name, now }: Props) {
     const samples = histories.get(name);
     const last = samples?.[samples.length - 1];
     if (!samples || !last) return null;
     const values = samples.map((sample) => sample.value);
     const [least, most] = [Math.min(...values), Math.max(...values)];
-    const value = now ?? show(last.value);
-    const range = `between ${show(least)} and ${show(most)} in the last minutes`;
+    const value = now ?? String(last.value);
+    const span = Math.max(SHOWN_MS, last.time - samples[0]!.time);
+    const range = `${least} to ${most} in the last ${duration(span)}`;
     return (
         <div class="plot">
             <dt>{name}</dt>
-            <dd>
-                {value}
-                <svg
-                    role="img"
-                    aria-label={`${name}: ${value}, ${range}`}
-                    viewBox={`0 0 ${WIDTH} ${HEIGHT}`}
-                    preserveAspectRatio="none"
-                >
-                    <path d={lineOf(samples, Math.max(most, 1))} vector-effect="non-scaling-stroke" />
-                </svg>
-            </dd>
+            <dd>{value}</dd>
+            {least < most && (
+                <dd>
+                    <svg
+                        role="img"
+                        aria-label={`${name}: ${value}, ${range}`}
+                        viewBox={`0 0 ${WIDTH} ${HEIGHT}`}
+                        preserveAspectRatio="none"
+                    >
+                        <path d={lineOf(samples, span, most)} vector-effect="non-scaling-stroke" />
+                    </svg>
+                    <span class="quiet">{range}</span>
+                </dd>
+            )}
         </div>
     );
 }

@@ -10,7 +10,7 @@ interface Port {
     port: number;
     address: string;
     public: boolean;
-    url: string | null; // null: it has no address that this browser could reach
+    url: string | null; // null: it not reachable from this browser
 }
 
 /** Opens a new link in a tab. The tab is there at once, since a browser stops one that appears later, and
@@ -20,7 +20,7 @@ async function openPort(path: string) {
     if (opened) opened.opener = null;
     try {
         const { url } = await ask<{ url: string }>(path, { method: "POST" });
-        if (!opened) throw new Error("The browser did not open a tab: allow this page to do so.");
+        if (!opened) throw new Error("The browser blocked the new tab: allow pop-ups for this page.");
         opened.location.replace(url);
     } catch (error) {
         opened?.close();
@@ -47,7 +47,7 @@ export function Ports({ id }: { id: string }) {
             <tr key={of.port}>
                 <th scope="row">{of.port}</th>
                 <td data-label="Address">{of.address}</td>
-                <td data-label="Open to">{of.public ? "everybody" : "you"}</td>
+                <td data-label="Open to">{of.public ? "everyone" : "only you"}</td>
                 <td>
                     {of.url ? (
                         <>
@@ -67,7 +67,7 @@ export function Ports({ id }: { id: string }) {
                             </button>
                         </>
                     ) : (
-                        <span class="quiet">has no address that this browser could reach</span>
+                        <span class="quiet">not reachable from this browser</span>
                     )}
                 </td>
             </tr>
@@ -82,7 +82,10 @@ export function Ports({ id }: { id: string }) {
             )}
             {!value && !error && <p class="quiet">Loading…</p>}
             {value?.ports.length === 0 && (
-                <p class="empty quiet">Nothing listens on a port in this sandbox.</p>
+                <p class="empty quiet">
+                    No ports are open. Start a server in this sandbox, such as Streamlit or Vite, and
+                    it appears here.
+                </p>
             )}
             {value && value.ports.length > 0 && (
                 <table class="list">

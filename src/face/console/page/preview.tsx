@@ -1,22 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
-// A look at a file: images, PDF, tables, text. Nothing in it runs.
+// A look at a file: images, PDF, tables, Markdown, text. Nothing in it runs.
 
 import type { FunctionComponent } from "preact";
 import { useEffect, useState } from "preact/hooks";
 
 import { file, send, type Entry } from "./api";
 import { bytes } from "./format";
+import { Frame } from "./frame";
 import { Text } from "./output";
 
 const PREVIEW_MAX = 8 << 20;
 const TEXT_MAX = 200_000;
+const MARKDOWN_MAX = 50_000; // it is rendered on the page's thread
 const ROWS_MAX = 200;
 const COLUMNS_MAX = 100;
 
 type Content =
     | { kind: "image"; url: string }
     | { kind: "pdf"; data: ArrayBuffer; Pdf: FunctionComponent<{ data: ArrayBuffer; name: string }> }
-    | { kind: "table"; rows: string[][] }
+    | { kind: "table"; rows: string[][]; more: boolean }
+    | { kind: "html"; html: string }
     | { kind: "text"; text: string }
     | { kind: "none"; why: string };
 
@@ -44,6 +47,32 @@ export function parseTable(text: string, separator: string): string[][] {
     return rows;
 }
 
+/** The values of JSON lines, as rows below the names of their members. Lines that are not objects, or that the
+ * preview has cut, are left out. */
+export function parseJsonLines(text: string): string[][] {
+    const objects: Record<string, unknown>[] = [];
+    for (const line of text.split("\n", ROWS_MAX)) {
+        try {
+            const value = JSON.parse(line);
+            if (value && typeof value === "object" && !Array.isArray(value)) objects.push(value);
+        } catch {
+            continue;
+        }
+    }
+    const names = [...new Set(objects.flatMap(Object.keys))].slice(0, COLUMNS_MAX);
+    const shown = (value: unknown) =>
+        value === undefined ? "" : typeof value === "string" ? value : JSON.stringify(value);
+    return objects.length
+        ? [names, ...objects.map((each) => names.map((name) => shown(each[name])))]
+        : [];
+}
+
+function tableOf(path: string, text: string): string[][] {
+    if (/\.csv$/i.test(path)) return parseTable(text, ",");
+    if (/\.(tsv|tab)$/i.test(path)) return parseTable(text, "\t");
+    return /\.(jsonl|ndjson)$/i.test(path) ? parseJsonLines(text) : [];
+}
+
 /** A blob: URL, opened in a tab of its own, would be a document of the page's origin. */
 function asDataUrl(blob: Blob): Promise<string> {
     return new Promise((resolve, reject) => {
@@ -57,7 +86,7 @@ function asDataUrl(blob: Blob): Promise<string> {
 async function load(sessionId: string, entry: Entry, signal: AbortSignal): Promise<Content> {
     const type = (entry.mime ?? "").split(";")[0]!;
     if (entry.size > PREVIEW_MAX)
-        return { kind: "none", why: `${bytes(entry.size)} are too much for a preview.` };
+        return { kind: "none", why: `This file is too large for a preview: ${bytes(entry.size)}.` };
     const blob = await (await send(file(sessionId, entry.path), { signal })).blob();
     if (type.startsWith("image/"))
         return { kind: "image", url: await asDataUrl(new Blob([blob], { type })) };
@@ -66,9 +95,14 @@ async function load(sessionId: string, entry: Entry, signal: AbortSignal): Promi
         return { kind: "pdf", data: await blob.arrayBuffer(), Pdf };
     }
     const text = await blob.slice(0, TEXT_MAX).text();
-    if (text.includes("\0")) return { kind: "none", why: "This file is not text." };
-    if (/\.[ct]sv$/i.test(entry.path))
-        return { kind: "table", rows: parseTable(text, /\.tsv$/i.test(entry.path) ? "\t" : ",") };
+    if (text.includes("\0")) return { kind: "none", why: "This file has no preview: it is not text." };
+    const rows = tableOf(entry.path, text);
+    if (rows.length)
+        return { kind: "table", rows, more: rows.length >= ROWS_MAX || blob.size > TEXT_MAX };
+    if (/\.(md|markdown)$/i.test(entry.path) && text.length <= MARKDOWN_MAX) {
+        const { markdownToHtml } = await import("./markdown");
+        return { kind: "html", html: markdownToHtml(text) };
+    }
     return { kind: "text", text };
 }
 
@@ -80,21 +114,26 @@ function Shown({ content, name }: { content: Content; name: string }) {
             return <content.Pdf data={content.data} name={name} />;
         case "none":
             return <p class="quiet">{content.why}</p>;
+        case "html":
+            return <Frame html={content.html} title={`Markdown of ${name}`} tall />;
         case "text":
             return <Text text={content.text} stream="stdout" />;
         case "table": {
             const [head, ...rows] = content.rows;
             return (
-                <table class="values">
-                    <thead>
-                        <tr>{head?.map((value, i) => <th key={i} scope="col">{value}</th>)}</tr>
-                    </thead>
-                    <tbody>
-                        {rows.map((row, i) => (
-                            <tr key={i}>{row.map((value, j) => <td key={j}>{value}</td>)}</tr>
-                        ))}
-                    </tbody>
-                </table>
+                <>
+                    {content.more && <p class="quiet note">The first {rows.length} rows are shown.</p>}
+                    <table class="values">
+                        <thead>
+                            <tr>{head?.map((value, i) => <th key={i} scope="col">{value}</th>)}</tr>
+                        </thead>
+                        <tbody>
+                            {rows.map((row, i) => (
+                                <tr key={i}>{row.map((value, j) => <td key={j}>{value}</td>)}</tr>
+                            ))}
+                        </tbody>
+                    </table>
+                </>
             );
         }
     }

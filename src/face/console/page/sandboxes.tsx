@@ -3,13 +3,18 @@
 
 import { useState } from "preact/hooks";
 
-import { ask, type Kernelspec, send, type Session, session } from "./api";
-import { alsoRuns, bytes, duration } from "./format";
+import { getLogin, type Kernelspec, send, type Session, session } from "./api";
+import { alsoRuns, bytes, counted, duration } from "./format";
 import { Gateway } from "./gateway";
 import { usePolled } from "./polling";
+import { useQuestion } from "./question";
+import { Quota } from "./quota";
 import { linkTo } from "./route";
+import { nameOf } from "./session_name";
+import { startSandbox, Welcome } from "./welcome";
 
 const POLL_MS = 2000;
+const ID = /^[\w-]{1,64}$/; // another name is only shown
 
 export const stateOf = (of: Session) =>
     Object.values(of.kernels)
@@ -26,13 +31,10 @@ function NewSandbox({ onError }: { onError: (message: string) => void }) {
         event.preventDefault();
         const form = new FormData(event.target as HTMLFormElement);
         const name = String(form.get("name")).trim();
+        const named = ID.test(name) ? { session_id: name } : name ? { metadata: { name } } : {};
         setBusy(true);
         try {
-            const made = await ask<{ data: { session_id: string } }>("api/v1/sessions", {
-                method: "POST",
-                body: { session_id: name || undefined, kernel: form.get("kernel") ?? undefined },
-            });
-            location.hash = linkTo(made.data.session_id);
+            await startSandbox({ ...named, kernel: form.get("kernel") ?? undefined });
         } catch (error) {
             onError((error as Error).message);
             setBusy(false);
@@ -43,13 +45,12 @@ function NewSandbox({ onError }: { onError: (message: string) => void }) {
             <input
                 name="name"
                 aria-label="Name of the new sandbox"
-                placeholder="name (optional)"
-                pattern="[A-Za-z0-9_\-]{1,64}"
-                title="1 to 64 letters, digits, _ and -"
+                placeholder="Name (optional)"
+                maxLength={100}
                 autocomplete="off"
                 spellcheck={false}
             />
-            <select name="kernel" aria-label="Its kernel">
+            <select name="kernel" aria-label="Kernel of the new sandbox">
                 {Object.values(specs?.kernelspecs ?? {}).map((spec) => (
                     <option key={spec.name} value={spec.name} selected={spec.default}>
                         {spec.display_name}
@@ -77,13 +78,14 @@ function Row({ of, chosen, onChoose }: RowProps) {
             <td class="choose">
                 <input
                     type="checkbox"
-                    aria-label={`Choose ${of.session_id}`}
+                    aria-label={`Select ${of.session_id}`}
                     checked={chosen}
                     onChange={(event) => onChoose(event.currentTarget.checked)}
                 />
             </td>
             <th scope="row">
-                <a href={linkTo(of.session_id)}>{of.session_id}</a>
+                <a href={linkTo(of.session_id)}>{nameOf(of)}</a>
+                {nameOf(of) !== of.session_id && <code class="quiet beside">{of.session_id}</code>}
             </th>
             <td>
                 <span class={`state ${state}`}>{state}</span>
@@ -102,19 +104,25 @@ function Row({ of, chosen, onChoose }: RowProps) {
             <td class="number" data-label="Idle">
                 {of.is_busy ? "–" : duration(now - Date.parse(of.last_activity))}
             </td>
-            <td class="number" data-label="Ends in">
+            <td class="number" data-label="Expires in">
                 {of.is_busy ? "–" : duration(Date.parse(of.expires_at) - now)}
             </td>
         </tr>
     );
 }
 
-const ACTIONS = [
+const ACTIONS: { name: string; method: string; rest: string[]; title?: string }[] = [
     { name: "Interrupt", method: "POST", rest: ["interrupt"] },
     { name: "Restart", method: "POST", rest: ["restart"] },
-    { name: "Renew", method: "POST", rest: ["touch"] },
+    { name: "Renew", method: "POST", rest: ["touch"], title: "They expire later" },
     { name: "End", method: "DELETE", rest: [] },
 ];
+
+const ending = (ids: string[]) => ({
+    title: ids.length === 1 ? `End ${ids[0]}?` : `End ${ids.length} sandboxes?`,
+    text: "What still runs is stopped. All files and variables are deleted.",
+    yes: ids.length === 1 ? "End sandbox" : `End ${ids.length} sandboxes`,
+});
 
 export function Sandboxes() {
     const { value, error, refresh } = usePolled<{ sessions: Record<string, Session> }>(
@@ -123,7 +131,7 @@ export function Sandboxes() {
     );
     const [chosen, setChosen] = useState<Set<string>>(new Set());
     const [failure, setFailure] = useState("");
-    const [confirming, setConfirming] = useState(false);
+    const [ask, question] = useQuestion();
     const sessions = Object.values(value?.sessions ?? {}).sort((a, b) =>
         b.created_at.localeCompare(a.created_at),
     );
@@ -132,12 +140,10 @@ export function Sandboxes() {
         const next = new Set(ids);
         if (yes) next.add(id);
         else next.delete(id);
-        setConfirming(false);
         setChosen(next);
     };
     const act = async ({ method, rest, name }: (typeof ACTIONS)[number]) => {
-        if (name === "End" && !confirming) return setConfirming(true);
-        setConfirming(false);
+        if (name === "End" && !(await ask(ending(ids)))) return;
         setFailure("");
         const calls = ids.map((id) => send(session(id, ...rest), { method }));
         const failed = (await Promise.allSettled(calls)).find((call) => call.status === "rejected");
@@ -155,32 +161,23 @@ export function Sandboxes() {
                     {failure || error!.message}
                 </p>
             )}
-            {value && sessions.length === 0 && (
-                <div class="empty">
-                    <p>No sandbox runs.</p>
-                    <p class="quiet">
-                        A sandbox is a container with its own kernels and files. Start one here, or
-                        let a program do it: <a href="#/connect">Connect</a> shows how.
-                    </p>
-                </div>
-            )}
+            {value && sessions.length === 0 && <Welcome onError={setFailure} />}
             {sessions.length > 0 && (
                 <>
-                    <div class="actions" role="group" aria-label="For the chosen sandboxes">
+                    <div class="actions" role="group" aria-label="Selected sandboxes">
                         {ACTIONS.map((action) => (
                             <button
                                 key={action.name}
                                 class={action.name === "End" ? "danger" : ""}
+                                title={action.title}
                                 disabled={ids.length === 0}
                                 onClick={() => act(action)}
                             >
-                                {action.name === "End" && confirming
-                                    ? `End ${ids.length}? Files are lost`
-                                    : action.name}
+                                {action.name}
                             </button>
                         ))}
                         <span class="quiet" role="status">
-                            {ids.length > 0 && `${ids.length} chosen`}
+                            {ids.length > 0 && `${ids.length} selected`}
                         </span>
                     </div>
                     <table class="list">
@@ -189,11 +186,10 @@ export function Sandboxes() {
                                 <td class="choose">
                                     <input
                                         type="checkbox"
-                                        aria-label="Choose all"
+                                        aria-label="Select all"
                                         checked={ids.length === sessions.length}
                                         onChange={(event) => {
                                             const all = sessions.map((of) => of.session_id);
-                                            setConfirming(false);
                                             setChosen(
                                                 new Set(event.currentTarget.checked ? all : []),
                                             );
@@ -216,7 +212,7 @@ export function Sandboxes() {
                                     Idle
                                 </th>
                                 <th scope="col" class="number">
-                                    Ends in
+                                    Expires in
                                 </th>
                             </tr>
                         </thead>
@@ -233,7 +229,9 @@ export function Sandboxes() {
                     </table>
                 </>
             )}
+            {getLogin() && <Quota />}
             <Gateway />
+            {question}
         </main>
     );
 }

@@ -7,12 +7,18 @@ import { ask, type Command, send, session } from "./api";
 import { useCopy } from "./copy";
 import { bytes } from "./format";
 import { usePolled } from "./polling";
+import { useQuestion } from "./question";
 import type { Screen } from "./screen";
 import { type LinkState, TerminalLink } from "./terminal_link";
 import { useTheme } from "./theme";
 
 const POLL_MS = 3000;
 const READS_ALOUD = "kernelgate.screen-reader";
+const ENDING = {
+    title: "End this terminal?",
+    text: "The programs that run in it are ended, too.",
+    yes: "End terminal",
+};
 const NEW = { terminal: true, background: true };
 
 /** What this tab has on its screen is kept for a reload. */
@@ -26,7 +32,7 @@ const STATES: Record<LinkState["kind"], (state: LinkState) => string> = {
 };
 
 function describe(state: LinkState): string {
-    const missed = `${bytes(state.missed)} of output were missed: they came faster than they could be shown.`;
+    const missed = `${bytes(state.missed)} of output were skipped: it came faster than it could be shown.`;
     return [STATES[state.kind](state), state.missed > 0 && missed].filter(Boolean).join(" ");
 }
 
@@ -69,7 +75,7 @@ function ScreenView({ sessionId, commandId, readsAloud, onState, onLeave, onCopy
             made.focus();
         };
         import("./screen").then(open, () =>
-            setFailure("The terminal's code could not be loaded: load the page again."),
+            setFailure("The terminal could not be loaded: reload the page."),
         );
         return () => {
             left = true;
@@ -100,9 +106,9 @@ export function Terminals({ id }: { id: string }) {
     const [current, setCurrent] = useState(() => sessionStorage.getItem(keptName(id)) ?? "");
     const [state, setState] = useState<LinkState | null>(null);
     const [failure, setFailure] = useState("");
-    const [confirming, setConfirming] = useState(false);
+    const [askFirst, question] = useQuestion();
     const [readsAloud, setReadsAloud] = useState(() => localStorage.getItem(READS_ALOUD) === "on");
-    const [told, copy] = useCopy("The browser does not allow to copy: use its menu.");
+    const [told, copy] = useCopy("The browser blocked copying: use its menu.");
     const leaving = useRef<HTMLButtonElement>(null);
     const all = (value?.commands ?? []).filter((of) => of.terminal);
     const living = all
@@ -114,13 +120,11 @@ export function Terminals({ id }: { id: string }) {
         else sessionStorage.removeItem(keptName(id));
         setState(null);
         setFailure("");
-        setConfirming(false);
         setCurrent(commandId);
         refresh();
     };
     const attempt = async (act: () => Promise<void>) => {
         setFailure("");
-        setConfirming(false);
         try {
             await act();
         } catch (failed) {
@@ -136,9 +140,9 @@ export function Terminals({ id }: { id: string }) {
             });
             show(made.command_id);
         });
-    const onEnd = () => {
+    const onEnd = async () => {
         if (state?.kind === "ended") return show("");
-        if (!confirming) return setConfirming(true);
+        if (!(await askFirst(ENDING))) return;
         void attempt(async () => {
             await send(session(id, "commands", current), { method: "DELETE" });
         });
@@ -166,12 +170,8 @@ export function Terminals({ id }: { id: string }) {
                     New terminal
                 </button>
                 {current && (
-                    <button
-                        class={ended ? "" : "danger"}
-                        onBlur={() => setConfirming(false)}
-                        onClick={onEnd}
-                    >
-                        {ended ? "Close" : confirming ? "End it, with its programs?" : "End terminal"}
+                    <button class={ended ? "" : "danger"} onClick={() => void onEnd()}>
+                        {ended ? "Close" : "End terminal"}
                     </button>
                 )}
                 <span class="space" />
@@ -181,7 +181,7 @@ export function Terminals({ id }: { id: string }) {
                         checked={readsAloud}
                         onChange={(event) => onReadAloud(event.currentTarget.checked)}
                     />
-                    For screen readers
+                    Screen reader mode
                 </label>
             </div>
             {(failure || (error && !value)) && (
@@ -202,18 +202,19 @@ export function Terminals({ id }: { id: string }) {
                     />
                     <p class="quiet note">
                         <span role="status">{told || (state && describe(state))}</span>{" "}
-                        Ctrl+M leaves the terminal, Ctrl+Shift+C copies, Ctrl+Shift+V pastes.
+                        Ctrl+M moves out of the terminal, Ctrl+Shift+C copies, Ctrl+Shift+V pastes.
                     </p>
                 </>
             ) : (
                 <div class="empty">
                     <p>No terminal is open.</p>
                     <p class="quiet">
-                        A terminal goes on when this page is closed, and can be opened again here, in
-                        several pages at a time.
+                        A terminal keeps running when you close this page. You can open it again here,
+                        in several pages at a time.
                     </p>
                 </div>
             )}
+            {question}
         </div>
     );
 }

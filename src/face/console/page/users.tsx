@@ -3,10 +3,11 @@
 
 import { useLayoutEffect, useRef, useState } from "preact/hooks";
 
-import { ask, PASSWORD_MIN, type Registration, send } from "./api";
-import { duration } from "./format";
+import { ask, getLogin, PASSWORD_MIN, type Registration, send } from "./api";
+import { counted, duration } from "./format";
 import { type MadeKey, NewKey } from "./keys";
 import { usePolled } from "./polling";
+import { useQuestion } from "./question";
 
 const POLL_MS = 5000;
 
@@ -25,8 +26,8 @@ interface User {
 
 const LIMITS = [
     { member: "max_sessions", label: "Sandboxes at a time", step: "1", max: 10_000 },
-    { member: "max_requests_per_second", label: "Requests a second", step: "any", max: 1_000_000 },
-    { member: "max_memory_mb", label: "MiB of each sandbox", step: "1", max: 1_048_576 },
+    { member: "max_requests_per_second", label: "Requests per second", step: "any", max: 1_000_000 },
+    { member: "max_memory_mb", label: "Memory per sandbox (MiB)", step: "1", max: 1_048_576 },
 ] as const;
 
 const path = (name: string) => `api/v1/users/${encodeURIComponent(name)}`;
@@ -99,8 +100,8 @@ function UserForm({ of, onSave, onClose }: FormProps) {
             </label>
             <p id="password-help" class="quiet">
                 {of?.has_password
-                    ? "Empty: it stays. Another one logs the user out."
-                    : "For logging in by name; it may stay empty."}
+                    ? "Leave it empty to keep the current password. A new one logs the user out."
+                    : "For logging in to this page. Leave it empty for a user who only needs keys."}
             </p>
             <label class="check">
                 <input type="checkbox" name="administrator" defaultChecked={of?.administrator} />
@@ -109,11 +110,11 @@ function UserForm({ of, onSave, onClose }: FormProps) {
             {of && (
                 <label class="check">
                     <input type="checkbox" name="disabled" defaultChecked={of.disabled} />
-                    Disabled: keys are refused, sandboxes stay until they expire or are ended
+                    Disabled: keys and logins are refused; sandboxes run until they expire or are ended
                 </label>
             )}
             <p id="limits-help" class="quiet">
-                A limit of 0 is the gateway's own.
+                A limit of 0 means the gateway’s default.
             </p>
             <div class="actions">
                 <button type="submit" class="primary">
@@ -127,18 +128,15 @@ function UserForm({ of, onSave, onClose }: FormProps) {
     );
 }
 
-type Action = "end" | "remove";
-
 interface RowProps {
     of: User;
-    confirming: Action | null;
     onEdit: () => void;
     onKey: () => void;
-    onAction: (action: Action) => void;
-    onLeave: () => void;
+    onEnd: () => void;
+    onRemove: () => void;
 }
 
-function Row({ of, confirming, onEdit, onKey, onAction, onLeave }: RowProps) {
+function Row({ of, onEdit, onKey, onEnd, onRemove }: RowProps) {
     return (
         <tr>
             <th scope="row">{of.name}</th>
@@ -154,18 +152,18 @@ function Row({ of, confirming, onEdit, onKey, onAction, onLeave }: RowProps) {
                 {of.sessions}
                 {of.max_sessions > 0 && ` of ${of.max_sessions}`}
             </td>
-            <td class="number" data-label="Requests a second">
+            <td class="number" data-label="Requests per second">
                 {of.max_requests_per_second || "–"}
             </td>
-            <td class="number" data-label="MiB of each">
+            <td class="number" data-label="MiB each">
                 {of.max_memory_mb || "–"}
             </td>
-            <td class="number" data-label="Since">
-                {duration(Date.now() - Date.parse(of.created_at))}
+            <td class="number" data-label="Created">
+                {duration(Date.now() - Date.parse(of.created_at))} ago
             </td>
             <td class="row-actions">
-                <button class="small plain" aria-label={`Change ${of.name}`} onClick={onEdit}>
-                    Change
+                <button class="small plain" aria-label={`Edit ${of.name}`} onClick={onEdit}>
+                    Edit
                 </button>
                 <button class="small plain" aria-label={`New key for ${of.name}`} onClick={onKey}>
                     New key
@@ -173,21 +171,17 @@ function Row({ of, confirming, onEdit, onKey, onAction, onLeave }: RowProps) {
                 {of.sessions > 0 && (
                     <button
                         class="small danger"
-                        aria-label={confirming === "end" ? undefined : `End sandboxes of ${of.name}`}
-                        onClick={() => onAction("end")}
-                        onBlur={onLeave}
+                        aria-label={`End sandboxes of ${of.name}`}
+                        onClick={onEnd}
                     >
-                        {confirming === "end" ? `End ${of.sessions}? Files are lost` : "End sandboxes"}
+                        End sandboxes
                     </button>
                 )}
-                <button
-                    class="small danger"
-                    aria-label={confirming === "remove" ? undefined : `Remove ${of.name}`}
-                    onClick={() => onAction("remove")}
-                    onBlur={onLeave}
-                >
-                    {confirming === "remove" ? "Remove, with all keys?" : "Remove"}
-                </button>
+                {of.name !== getLogin()?.user && (
+                    <button class="small danger" aria-label={`Remove ${of.name}`} onClick={onRemove}>
+                        Remove
+                    </button>
+                )}
             </td>
         </tr>
     );
@@ -199,8 +193,8 @@ function RegistrationState() {
     return (
         <p class="quiet">
             {value.open
-                ? "Registration is open: everybody who reaches this page can make an account."
-                : "Registration is closed: administrators make the users."}
+                ? "Registration is open: everybody who can reach this page can create an account."
+                : "Registration is closed: only administrators can add users."}
         </p>
     );
 }
@@ -210,10 +204,9 @@ export function Users() {
     const [edited, setEdited] = useState<User | "new" | null>(null);
     const [made, setMade] = useState<{ key: MadeKey; user: string } | null>(null);
     const [failure, setFailure] = useState("");
-    const [confirming, setConfirming] = useState<{ name: string; action: Action } | null>(null);
+    const [askFirst, question] = useQuestion();
     const attempt = async (act: () => Promise<unknown>) => {
         setFailure("");
-        setConfirming(null);
         try {
             await act();
         } catch (failed) {
@@ -239,11 +232,22 @@ export function Users() {
             });
             setMade({ key, user });
         });
-    const onAction = (name: string, action: Action) => {
-        if (confirming?.name !== name || confirming.action !== action)
-            return setConfirming({ name, action });
-        const where = action === "end" ? `${path(name)}/sessions` : path(name);
-        void attempt(() => send(where, { method: "DELETE" }));
+    const onEnd = async ({ name, sessions }: User) => {
+        const yes = await askFirst({
+            title: `End all sandboxes of ${name}?`,
+            text: `${sessions === 1 ? "One sandbox runs" : `${sessions} sandboxes run`}. What runs in them is stopped, and their files are deleted.`,
+            yes: "End sandboxes",
+        });
+        if (yes) void attempt(() => send(`${path(name)}/sessions`, { method: "DELETE" }));
+    };
+    const onRemove = async ({ name, keys, sessions }: User) => {
+        const also = sessions ? " The user’s sandboxes run until they expire: end them first." : "";
+        const yes = await askFirst({
+            title: `Remove ${name}?`,
+            text: `The account and ${counted(keys, "key")} are deleted.${also}`,
+            yes: "Remove user",
+        });
+        if (yes) void attempt(() => send(path(name), { method: "DELETE" }));
     };
     return (
         <main>
@@ -263,7 +267,7 @@ export function Users() {
             {made && (
                 <NewKey
                     made={made.key}
-                    title={`New key of ${made.user}`}
+                    title={`New key for ${made.user}`}
                     onClose={() => setMade(null)}
                 />
             )}
@@ -294,7 +298,7 @@ export function Users() {
                                 MiB each
                             </th>
                             <th scope="col" class="number">
-                                Since
+                                Created
                             </th>
                             <td />
                         </tr>
@@ -304,18 +308,16 @@ export function Users() {
                             <Row
                                 key={each.name}
                                 of={each}
-                                confirming={
-                                    confirming?.name === each.name ? confirming.action : null
-                                }
                                 onEdit={() => setEdited(each)}
                                 onKey={() => onKey(each.name)}
-                                onAction={(action) => onAction(each.name, action)}
-                                onLeave={() => setConfirming(null)}
+                                onEnd={() => void onEnd(each)}
+                                onRemove={() => void onRemove(each)}
                             />
                         ))}
                     </tbody>
                 </table>
             )}
+            {question}
         </main>
     );
 }
