@@ -78,3 +78,42 @@ def test_a_new_sandbox_may_have_any_name(empty, tab):
     page.get_by_label("Name of the new sandbox").fill("plain-1")
     page.get_by_role("button", name="New sandbox").click()
     expect(page).to_have_url(re.compile("#/sandboxes/plain-1/console$"))
+
+
+def test_a_sandbox_is_renamed(empty, tab):
+    """In its place, by keyboard; other metadata stays."""
+    metadata = {"task": "7", "user": "ada"}
+    body = {"session_id": "demo", "metadata": metadata}
+    empty.client.post("/api/v1/sessions", json=body).raise_for_status()
+
+    def stored():
+        return empty.client.get("/api/v1/sessions/demo").json()["metadata"]
+
+    console = tab()
+    console.enter("demo", "files")
+    page = console.page
+    heading = page.get_by_role("heading", level=1)
+    expect(heading).to_have_text("demo")
+    page.get_by_role("button", name="Rename").press("Enter")
+    field = page.get_by_label("Name of this sandbox")
+    expect(field).to_be_focused()
+    assert console.findings() == []
+    page.keyboard.type("not this")
+    page.keyboard.press("Escape")
+    expect(heading).to_have_text("demo")
+    expect(page.get_by_role("button", name="Rename")).to_be_focused()
+    page.keyboard.press("Enter")
+    page.keyboard.type(NAME)  # in place of the old one, which is selected
+    page.keyboard.press("Enter")
+    expect(heading).to_have_text(NAME)
+    assert stored() == {**metadata, "name": NAME}
+    page.get_by_role("button", name="Rename").click()
+    page.route("**/api/v1/sessions/demo", lambda route: route.abort())
+    field.fill("another")
+    field.press("Enter")
+    expect(page.locator("form").get_by_role("alert")).to_be_visible()
+    page.unroute("**/api/v1/sessions/demo")
+    field.fill("")
+    field.press("Enter")
+    expect(heading).to_have_text("demo")
+    assert stored() == metadata

@@ -14,6 +14,7 @@ import { usePolled } from "./polling";
 import { Ports } from "./ports";
 import { linkTo, type Tab, TABS } from "./route";
 import { stateOf } from "./sandboxes";
+import { SessionName } from "./session_name";
 import { Terminals } from "./terminals";
 
 const POLL_MS = 3000;
@@ -61,7 +62,7 @@ export function SessionView({ id, tab }: { id: string; tab: Tab }) {
     return (
         <main class="session">
             <div class="head">
-                <h1>{id}</h1>
+                <SessionName id={id} of={gone ? null : of} onChange={refresh} />
                 {of && !gone && (
                     <p class="usage">
                         <span class={`state ${stateOf(of)}`}>{stateOf(of)}</span>

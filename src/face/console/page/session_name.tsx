@@ -64,6 +64,7 @@ export function SessionName({ id, of, onChange }: Props) {
             onSubmit={onSubmit}
             onKeyDown={(event) => event.key === "Escape" && close()}
         >
+            <h1 class="unseen">{nameOf(of)}</h1>
             <input
                 ref={field}
                 aria-label="Name of this sandbox"

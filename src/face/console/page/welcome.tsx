@@ -48,9 +48,9 @@ export function Welcome({ onError }: { onError: (message: string) => void }) {
         <section class="welcome" aria-label="Start a sandbox">
             <h2>Start a sandbox</h2>
             <p>
-                You have no sandboxes. A sandbox is a container of its own, in which you can run
-                code safely: it has kernels, files and packages, and is deleted when nobody has
-                used it for a while.
+                You have no sandboxes. A sandbox is an isolated container with its own kernels,
+                files and packages. Code runs in it safely, and it is deleted after some time
+                without use.
             </p>
             <div class="ways">
                 {WAYS.map(({ tab, title, text }) => (
