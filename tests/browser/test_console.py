@@ -195,7 +195,9 @@ def test_what_runs_is_counted(gateway, tab, sandbox):
 
 def fact(page, name):
     """What the page says of the gateway."""
-    shown = page.get_by_label("Gateway").locator("div").filter(has=page.get_by_text(name, exact=True))
+    shown = (
+        page.get_by_label("Gateway").locator("div").filter(has=page.get_by_text(name, exact=True))
+    )
     return shown.locator("dd").first
 
 
@@ -216,7 +218,9 @@ def test_what_the_gateway_says_of_itself(gateway, tab):
     page = console.page
     health = gateway.client.get("/api/v1/health").json()
     sessions = health["active_sessions"]
-    metric = re.search(r"^kernelgate_max_sessions (\d+)$", gateway.client.get("/metrics").text, re.M)
+    metric = re.search(
+        r"^kernelgate_max_sessions (\d+)$", gateway.client.get("/metrics").text, re.M
+    )
     most = f" of {metric[1]} (max-sessions)"
     expect(fact(page, "Sandboxes of all owners")).to_have_text(f"{sessions}{most}")
     target = health["pool"]["target"]
@@ -425,7 +429,8 @@ def test_the_first_view_loads_what_it_needs(gateway, tab):
     expect(console.page.get_by_label("API key")).to_be_visible()
     loaded = " ".join(console.requests())
     assert "/main-" in loaded
-    assert not any(f"/{name}-" in loaded for name in ("session", "markdown", "pdf", "screen")) and "/chart-" not in loaded
+    later = ("session", "markdown", "pdf", "screen", "chart", "users", "keys", "connect")
+    assert not any(f"/{name}-" in loaded for name in later)
 
 
 PAINT = "performance.getEntriesByName('first-contentful-paint')[0]?.startTime"

@@ -141,7 +141,9 @@ def test_owners_are_apart_in_every_view(accounts, enter):
     with contextlib.closing(accounts.gateway.client_for(key)) as client:
         client.put(f"/api/v1/sessions/{name}/files/hers.txt", content=b"x").raise_for_status()
     page = enter("", other).page
-    expect(page.get_by_text("You have no sandboxes.")).to_be_visible()  # what follows has been answered
+    expect(
+        page.get_by_text("You have no sandboxes.")
+    ).to_be_visible()  # what follows has been answered
     expect(page.get_by_text(name)).to_have_count(0)
     for tab_name, answers in (("console", 1), ("files", 2), ("packages", 2), ("commands", 1)):
         page.goto(f"{accounts.gateway.url}/console/#/sandboxes/{name}/{tab_name}")
@@ -228,7 +230,9 @@ def test_the_keys_view_shows_the_quota(accounts, enter):
     key = accounts.user("lena")
     accounts.do("user", "quota", "lena", "max-sessions=4", "max-memory-mb=128")
     page = enter("keys", key).page
-    expect(page.get_by_text("uses 0 of 4 sandboxes. Each may have 128 MiB of memory.")).to_be_visible()
+    expect(
+        page.get_by_text("uses 0 of 4 sandboxes. Each may have 128 MiB of memory.")
+    ).to_be_visible()
     limits = "max-sessions=4", "max-memory-mb=128", "max-requests-per-second=50"
     accounts.do("user", "quota", "lena", *limits)
     with contextlib.closing(accounts.gateway.client_for(key)) as client:

@@ -50,7 +50,9 @@ def test_charts_of_plotly_and_altair(gateway, tab, sandbox):
     assert installed.status_code == 200, installed.text
     console = tab(viewport={"width": 1280, "height": 1600})
     console.enter(sandbox)
-    console.until_done(console.run("import pandas as pd\ndata = pd.DataFrame({'a': ['x', 'y'], 'b': [1, 2]})"))
+    console.until_done(
+        console.run("import pandas as pd\ndata = pd.DataFrame({'a': ['x', 'y'], 'b': [1, 2]})")
+    )
     assert not any("/chart-" in url for url in console.requests())  # not before it is needed
     cell = console.run(
         "import plotly.express as px\nfigure = px.bar(data, x='a', y='b', title='Two bars')\nfigure.show()"
@@ -60,16 +62,24 @@ def test_charts_of_plotly_and_altair(gateway, tab, sandbox):
     expect(chart.locator(".gtitle")).to_have_text("Two bars")
     chart.locator(".nsewdrag").hover(position={"x": 200, "y": 250})
     expect(chart.locator(".hoverlayer")).to_contain_text("x")
+    with console.page.expect_download() as download:
+        chart.get_by_role("button", name="Download plot").click()
+    with open(download.value.path(), "rb") as picture:
+        assert picture.read(8) == b"\x89PNG\r\n\x1a\n"
     cell = console.run("figure")
     expect(cell.frame_locator("iframe").locator(".bars .point")).to_have_count(2)
-    cell = console.run("import altair as alt\nalt.Chart(data, title='Bars').mark_bar().encode(x='a', y='b')")
+    cell = console.run(
+        "import altair as alt\nalt.Chart(data, title='Bars').mark_bar().encode(x='a', y='b')"
+    )
     chart = cell.get_by_title("Vega chart: Bars").content_frame
     expect(chart.locator("svg .mark-rect.role-mark path")).to_have_count(2)
     cell = console.run(
         "alt.renderers.enable('mimetype')\nalt.Chart(data).mark_line().encode(x='a', y='b', tooltip='b')"
     )
     expect(cell.frame_locator("iframe").locator("svg .mark-line path")).to_have_count(1)
-    cell = console.run("from IPython.display import HTML\nHTML(figure.to_html(include_plotlyjs='cdn'))")
+    cell = console.run(
+        "from IPython.display import HTML\nHTML(figure.to_html(include_plotlyjs='cdn'))"
+    )
     expect(cell).to_contain_text("This output needs scripts, which the console does not run.")
     expect(cell.locator("iframe")).to_be_hidden()
     assert console.findings() == []
@@ -78,14 +88,25 @@ def test_charts_of_plotly_and_altair(gateway, tab, sandbox):
 def test_html_that_shows_something_has_no_note(tab, sandbox):
     console = tab()
     console.enter(sandbox)
-    html = "<script>document.title = 1</script><b>bold</b>", "<script>1</script><img src=data:>", "<i></i>"
+    html = (
+        "<script>document.title = 1</script><b>bold</b>",
+        "<script>1</script><img src=data:>",
+        "<i></i>",
+    )
     cell = show(console, *({"text/html": each} for each in html))
     expect(cell.frame_locator("iframe").first.locator("b")).to_be_visible()
     wait_for(lambda: len(console.page.frames) == 4)
     expect(cell.locator("iframe")).to_have_count(3)
     expect(cell.get_by_text("needs scripts")).to_have_count(0)
     console.faults.clear()  # the scripts were refused
-    cell = show(console, {"text/html": "<div id=x></div><style>x{}</style><script>document.title = 1</script>"})
+    library = "<script type='text/javascript'>\nwindow.PlotlyConfig = {}; /* Plotly */</script>"
+    cell = show(console, {"text/html": library})  # comes before a figure
+    expect(cell.locator("iframe")).to_have_count(0)
+    expect(cell.get_by_text("needs scripts")).to_have_count(0)
+    cell = show(
+        console,
+        {"text/html": "<div id=x></div><style>x{}</style><script>document.title = 1</script>"},
+    )
     expect(cell.get_by_text("needs scripts")).to_have_count(1)
     console.faults.clear()
     assert console.page.title() == "kernelgate"
@@ -131,7 +152,11 @@ def test_charts_that_cannot_be_drawn(tab, sandbox):
         console,
         {PLOTLY: {"data": "none"}},
         {VEGA_LITE: {"mark": "nothing", "data": {"values": []}, "encoding": {}}},
-        {VEGA: {"marks": [{"type": "rect", "encode": {"update": {"x": {"signal": "missing + 1"}}}}]}},
+        {
+            VEGA: {
+                "marks": [{"type": "rect", "encode": {"update": {"x": {"signal": "missing + 1"}}}}]
+            }
+        },
         {VEGA: {"data": [{"name": "a", "values": [{"x": 1}], "transform": [{"type": "nothing"}]}]}},
         {VEGA_LITE: bars(LANGUAGES)},
     )
@@ -172,11 +197,11 @@ def test_many_charts_are_not_all_drawn(tab, sandbox):
 # ---- Hostile charts
 
 ATTACK = "window.pwned=1;top.location='/healthz?pwned'"
-MARKUP = f"<img src=x onerror=\"{ATTACK}\"><script>{ATTACK}</script><svg onload=\"{ATTACK}\"></svg>"
+MARKUP = f'<img src=x onerror="{ATTACK}"><script>{ATTACK}</script><svg onload="{ATTACK}"></svg>'
 LINKS = (
-    f"<a href=\"javascript:{ATTACK.replace(chr(39), '')}\">one</a> "
-    "<a href=\"/healthz?pwned\" target=\"_self\">two</a> "
-    "<a href=\"https://evil.example/\" target=\"_top\">three</a>"
+    f'<a href="javascript:{ATTACK.replace(chr(39), "")}">one</a> '
+    '<a href="/healthz?pwned" target="_self">two</a> '
+    '<a href="https://evil.example/" target="_top">three</a>'
 )
 FIGURE = {
     "data": [
@@ -213,8 +238,13 @@ VEGA_LINKS = bars(
     href={"field": "link"}, tooltip={"value": MARKUP},
 )  # fmt: skip
 VEGA_IMAGES = {
-    "data": [{"name": "t", "url": "https://evil.example/data.json"}, {"name": "u", "url": "/api/v1/health"}],
-    "marks": [{"type": "image", "encode": {"enter": {"url": {"value": "https://evil.example/a.png"}}}}],
+    "data": [
+        {"name": "t", "url": "https://evil.example/data.json"},
+        {"name": "u", "url": "/api/v1/health"},
+    ],
+    "marks": [
+        {"type": "image", "encode": {"enter": {"url": {"value": "https://evil.example/a.png"}}}}
+    ],
 }
 # What a script in the frame could try, if there were a way to run one.
 TRIES = """async () => {
@@ -236,7 +266,9 @@ TRIES = """async () => {
     await attempt("origin", () => origin);
     return results;
 }"""
-CLICK = "element => element.dispatchEvent(new MouseEvent('click', {bubbles: true, cancelable: true}))"
+CLICK = (
+    "element => element.dispatchEvent(new MouseEvent('click', {bubbles: true, cancelable: true}))"
+)
 
 
 def test_hostile_charts(gateway, tab, sandbox):
@@ -245,7 +277,9 @@ def test_hostile_charts(gateway, tab, sandbox):
     page = console.page
     page.on("dialog", lambda dialog: console.faults.append(f"dialog: {dialog.message}"))
     here = page.url
-    cell = show(console, {PLOTLY: FIGURE}, {VEGA_LITE: VEGA_LINKS}, {VEGA: VEGA_IMAGES}, {PLOTLY: MAP})
+    cell = show(
+        console, {PLOTLY: FIGURE}, {VEGA_LITE: VEGA_LINKS}, {VEGA: VEGA_IMAGES}, {PLOTLY: MAP}
+    )
     frames = cell.locator("iframe")
     figure = frames.nth(0).content_frame
     expect(figure.locator(".bars .point")).to_have_count(2)

@@ -82,9 +82,7 @@ def test_tables(files):
     })  # fmt: skip
     shown = preview(console, "a.jsonl")
     expect(shown.locator("th")).to_have_text(["city", "rain", "tags"])
-    expect(shown.locator("td")).to_have_text(
-        ["Lima", "6.4", "", "Oslo", "", '["wet",{"a":null}]']
-    )
+    expect(shown.locator("td")).to_have_text(["Lima", "6.4", "", "Oslo", "", '["wet",{"a":null}]'])
     expect(preview(console, "b.tsv").locator("td")).to_have_text(["1", "2\t3"])
     shown = preview(console, "many.csv")
     expect(shown.get_by_text("The first 199 rows are shown.")).to_be_visible()

@@ -52,7 +52,9 @@ def test_why_a_sandbox_does_not_start(empty, tab):
     refused = {"status": 429, "body": '{"code": "max_sessions", "detail": "there are 2 already"}'}
     console.page.route(
         "**/api/v1/sessions",
-        lambda route: route.fulfill(**refused) if route.request.method == "POST" else route.continue_(),
+        lambda route: (
+            route.fulfill(**refused) if route.request.method == "POST" else route.continue_()
+        ),
     )
     console.enter()
     console.page.get_by_role("button", name="Run some code").click()

@@ -85,7 +85,7 @@ def test_the_policy_of_the_page_and_of_its_frames(served):
     assert policy.startswith("sandbox ") and "allow-same-origin" not in policy
     assert "allow-top-navigation" not in policy and "allow-forms" not in policy
     policy = get(served, "/console/assets/chart-ABCD.html").headers["content-security-policy"]
-    assert policy == "sandbox allow-scripts; frame-ancestors 'self'"
+    assert policy == "sandbox allow-scripts allow-downloads; frame-ancestors 'self'"
 
 
 def test_assets_are_kept_for_long_and_pages_are_asked_for_again(served):
@@ -119,9 +119,7 @@ def test_compressed_files_are_sent_to_those_who_accept_them(served):
 
 def test_a_file_that_is_there_compressed_only(served):
     for accepted in ("gzip", "identity"):
-        response = get(
-            served, "/console/assets/chart-ABCD.html", **{"Accept-Encoding": accepted}
-        )
+        response = get(served, "/console/assets/chart-ABCD.html", **{"Accept-Encoding": accepted})
         assert response.status_code == 200 and response.content == CHART
         assert response.headers["content-encoding"] == "gzip"
         assert response.headers["content-type"] == "text/html; charset=utf-8"

@@ -27,7 +27,7 @@ static const char page_policy[] =
     "frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'";
 static const char frame_policy[] =
     "sandbox allow-scripts allow-popups allow-popups-to-escape-sandbox; frame-ancestors 'self'";
-static const char chart_policy[] = "sandbox allow-scripts; frame-ancestors 'self'";
+static const char chart_policy[] = "sandbox allow-scripts allow-downloads; frame-ancestors 'self'";
 
 struct console_file {
     char *name;       // relative to the folder

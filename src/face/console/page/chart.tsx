@@ -117,7 +117,7 @@ function ChartFrame({ chart, onFail, onBlocked }: FrameProps) {
             class="frame chart"
             title={titleOf(chart)}
             src={CHART_DOCUMENTS[chart.type === "plotly" ? "plotly" : "vega"]}
-            sandbox="allow-scripts"
+            sandbox="allow-scripts allow-downloads"
             referrerpolicy="no-referrer"
             height={height}
             loading="lazy"

@@ -13,10 +13,13 @@ export const tellBlocked = () => tell({ blocked: true });
 
 type Draw = (box: HTMLElement, spec: any, type: string) => Promise<void>;
 
-// A link would replace this document. Plotly's are in its titles, Vega makes none here.
+// Plotly saves a picture by a link that it makes for this. A specification's links are of SVG.
+const saves = (link: Element) => link instanceof HTMLAnchorElement && link.href.startsWith("blob:");
+
+// Another link would replace this document.
 function stopLinks(event: Event) {
-    if (event.composedPath().some((node) => node instanceof Element && node.localName === "a"))
-        event.preventDefault();
+    for (const node of event.composedPath())
+        if (node instanceof Element && node.localName === "a" && !saves(node)) event.preventDefault();
 }
 
 const described = (error: unknown) =>

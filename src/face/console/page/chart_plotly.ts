@@ -35,7 +35,6 @@ const SETTINGS = {
     displaylogo: false,
     showSendToCloud: false,
     plotlyServerURL: "",
-    modeBarButtonsToRemove: ["toImage"], // this frame may not download
 };
 
 drawWith(async (box, figure) => {
