@@ -4,6 +4,7 @@
 import contextlib
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -134,6 +135,14 @@ def open_notebook(gateway, lab, chromium, request):
         for session in client.get("/api/sessions").json():
             assert client.delete(f"/api/sessions/{session['id']}").status_code == 204
     assert list_kernels(gateway) == {}
+
+
+@pytest.fixture
+def sandbox(gateway, request):
+    name = re.sub(r"\W+", "-", request.node.name).strip("-")[:60]
+    gateway.create_session(session_id=name)
+    yield name
+    gateway.client.delete(f"/api/v1/sessions/{name}")
 
 
 @pytest.fixture

@@ -11,12 +11,35 @@ AXE = PROJECT / "build/browser/node_modules/axe-core/axe.min.js"
 SHOTS = PROJECT / "build/results"
 
 
+def put(gateway, session, path, content=b""):
+    response = gateway.client.put(f"/api/v1/sessions/{session}/files/{path}", content=content)
+    assert response.status_code in (200, 201), response.text
+
+
+def read(gateway, session, path):
+    response = gateway.client.get(f"/api/v1/sessions/{session}/files/{path}")
+    assert response.status_code == 200, response.text
+    return response.content
+
+
+# Drops a file onto an element.
+DROP = """([target, name, text]) => {
+    const data = new DataTransfer();
+    data.items.add(new File([text], name));
+    const event = new DragEvent("drop", {bubbles: true, cancelable: true, dataTransfer: data});
+    target.dispatchEvent(event);
+}"""
+
+
 class ConsolePage:
     def __init__(self, page, gateway):
         self.page = page
         self.gateway = gateway
         self.faults = []  # what the page's own code failed with, and what its policy refused
         self._requests = []
+        self.sockets = []  # the addresses of WebSockets
+        self.sent = []  # what was sent over them
+        page.on("websocket", self._on_socket)
         page.on("pageerror", lambda error: self.faults.append(str(error)))
         page.on("console", self._on_message)
         page.on("request", lambda request: self._requests.append(request))
@@ -24,6 +47,10 @@ class ConsolePage:
     def _on_message(self, message):
         if message.type == "error" and "Failed to load resource" not in message.text:
             self.faults.append(message.text)
+
+    def _on_socket(self, socket):
+        self.sockets.append(socket.url)
+        socket.on("framesent", lambda payload: self.sent.append(payload))
 
     def describe(self):
         """For the report of a failed test."""
@@ -68,6 +95,29 @@ class ConsolePage:
         expect(question.get_by_role("button", name="Cancel")).to_be_focused()
         question.get_by_role("button", name=button, exact=True).click()
         expect(question).to_have_count(0)
+
+    @property
+    def new_cell(self):
+        """The editor below the cells."""
+        return self.page.get_by_label("Code. Shift and Enter")
+
+    def sources(self):
+        """The texts of the cells that are not edited."""
+        return self.page.locator(".cells article .code pre").all_inner_texts()
+
+    def edit(self, cell):
+        """Goes into the text of a cell; returns its editor."""
+        cell.locator(".code pre").click()
+        editor = cell.locator(".editor .cm-content")
+        expect(editor).to_be_focused()
+        return editor
+
+    def press(self, *keys):
+        for key in keys:
+            self.page.keyboard.press(key)
+
+    def drop(self, target, name, text):
+        self.page.evaluate(DROP, [target.element_handle(), name, text])
 
     def until_done(self, cell):
         expect(cell.locator(".status")).not_to_have_text(re.compile("running|waiting"))

@@ -333,7 +333,7 @@ def test_interrupt_and_a_second_language(tab, sandbox):
     expect(second.locator(".status")).to_have_text("waiting")
     console.page.get_by_role("button", name="Interrupt").click()
     expect(first.locator(".status")).to_contain_text("interrupted")
-    expect(second).to_contain_text("Not run.")
+    expect(second.locator(".status")).to_have_text("not run")
     console.page.get_by_label("Kernel").select_option("javascript")
     cell = console.run("const text: string = 'from Deno'; text")
     expect(cell.locator(".text")).to_contain_text("from Deno")

@@ -1,154 +1,401 @@
 // SPDX-License-Identifier: Apache-2.0
-// The console of a session: an editor, and the cells that were run.
+// The console of a session: its notebook, and below it the new cell. Keys are those of JupyterLab.
 
 import type { EditorView } from "@codemirror/view";
-import { useEffect, useMemo, useRef, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 
-import type { Kernelspec } from "./api";
-import type { Cell, Cells } from "./cells";
-import { Editor } from "./editor";
-import { shortDuration } from "./format";
-import { highlight } from "./language";
-import { Outputs } from "./output";
+import type { Kernelspec, Session } from "./api";
+import type { Cell } from "./cell";
+import { type CellActions, CellView, type Command } from "./cell_view";
+import { keyCommand } from "./command_keys";
+import { assist, type Assistant } from "./completion";
+import { drawNow } from "./draw_now";
+import { Editor, type RunKind } from "./editor";
+import { Elsewhere } from "./elsewhere";
+import { useFollow } from "./follow";
+import { readNotebook } from "./ipynb";
+import { KernelChannel } from "./kernel_channel";
+import { CELLS_MAX, type Notebook } from "./notebook";
+import css from "./notebook.css" with { type: "text" };
+import { NotebookBar } from "./notebook_bar";
+import { download, isNotebook, readFile, readLocal, save } from "./notebook_files";
 import { usePolled } from "./polling";
+import { useQuestion } from "./question";
+import { addSheet } from "./sheet";
 
-const STATUS: Record<string, string> = {
-    error: "failed",
-    timeout: "time limit reached",
-    interrupted: "interrupted",
-    died: "the kernel ended",
-    lost: "lost",
-};
+addSheet(css);
+
+const NEW = "new"; // the cell that is not yet one
+const TOLD_MS = 4000;
 const LIMITS = [
     [0, "default time limit"],
     [300, "5 minutes"],
     [3600, "1 hour"],
 ] as const;
 
-function StatusOf({ cell }: { cell: Cell }) {
-    const done = cell.execution.done;
-    if (cell.waits && !done) return <span class="status">waiting</span>;
-    if (!done)
-        return (
-            <span class="status is-running" role="status">
-                running
-            </span>
-        );
-    const time = done.duration_ms === undefined ? "" : shortDuration(done.duration_ms);
-    const what = STATUS[done.status];
-    return (
-        <span class={`status is-${done.status}`}>
-            {[what, time, done.kernel_restarted && "kernel restarted"].filter(Boolean).join(", ")}
-        </span>
-    );
+/** Where one is: on a cell, or in its text. */
+interface Place {
+    id: string;
+    edits: boolean;
+    moves: boolean; // the focus is to go there
+    at?: "start" | "end" | { x: number; y: number };
 }
 
-interface CellProps {
-    cell: Cell;
-    sessionId: string;
-    language: string;
-    onEdit: () => void;
-}
+const elementOf = (id: string) => document.getElementById(`cell-${id}`);
 
-function CellView({ cell, sessionId, language, onEdit }: CellProps) {
-    const count = cell.execution.done?.execution_count;
-    const pieces = useMemo(() => highlight(cell.code, language), [cell.code, language]);
-    return (
-        <article class="cell" aria-label={`Cell ${cell.number}`}>
-            <div class="code">
-                <span class="prompt" aria-hidden="true">
-                    {count ?? (cell.execution.done ? "–" : "•")}
-                </span>
-                <pre tabIndex={0} aria-label={`Code of cell ${cell.number}`}>
-                    {pieces.map(({ text, name }, i) => (
-                        <span key={i} class={name}>
-                            {text}
-                        </span>
-                    ))}
-                </pre>
-                <span class="cell-end">
-                    <StatusOf cell={cell} />
-                    <button class="plain small" onClick={onEdit}>
-                        Edit
-                    </button>
-                </span>
-            </div>
-            <Outputs execution={cell.execution} sessionId={sessionId} />
-        </article>
-    );
-}
-
-/** Keeps the end in view while it is in view. */
-function useFollow() {
-    const end = useRef<HTMLDivElement>(null);
-    const follows = useRef(true);
-    useEffect(() => {
-        const observer = new IntersectionObserver(
-            ([entry]) => void (follows.current = entry!.isIntersecting),
-            { rootMargin: "0px 0px 160px 0px" },
-        );
-        observer.observe(end.current!);
-        return () => observer.disconnect();
-    }, []);
-    return {
-        end,
-        follow: (always = false) => {
-            if (always || follows.current)
-                window.scrollTo(0, document.documentElement.scrollHeight);
-        },
+/** The completion of code, for each kernel. */
+function useAssistants(notebook: Notebook, languageOf: (kernel: string) => string, usual: string) {
+    const channel = useMemo(() => new KernelChannel(notebook.sessionId), [notebook]);
+    const known = useRef(new Map<string, Assistant>());
+    const latest = useRef({ languageOf, usual });
+    latest.current = { languageOf, usual };
+    useEffect(() => () => channel.close(), [channel]);
+    return (kernel: string) => {
+        let assistant = known.current.get(kernel);
+        if (!assistant) {
+            const asks = async () => {
+                if (!notebook.runs.running)
+                    return (await channel.name()) === (kernel || latest.current.usual);
+                channel.close(); // what runs now would send its output over it, too
+                return false;
+            };
+            assistant = assist(channel, () => latest.current.languageOf(kernel), asks);
+            known.current.set(kernel, assistant);
+        }
+        return assistant;
     };
 }
 
-export function Console({ cells }: { cells: Cells }) {
-    const id = cells.sessionId;
+/** Opening and saving, and what is said of it. */
+function useFiles(notebook: Notebook, specs: Kernelspec[], onError: (message: string) => void) {
+    const [ask, question] = useQuestion();
+    const [told, setTold] = useState("");
+    const tell = (text: string) => {
+        setTold(text);
+        setTimeout(() => setTold((now) => (now === text ? "" : now)), TOLD_MS);
+    };
+    const attempt = async (act: () => Promise<void>) => {
+        onError("");
+        try {
+            await act();
+        } catch (error) {
+            onError((error as Error).message);
+        }
+    };
+    const mayReplaceCells = async (name: string) =>
+        !notebook.changes ||
+        !notebook.cells.length ||
+        ask({
+            title: `Open ${name}?`,
+            text: `It takes the place of the cells of ${notebook.name}, which have changes that are not saved.`,
+            yes: "Open",
+        });
+    const show = async (name: string, read: () => Promise<{ text: string; etag: string }>) =>
+        attempt(async () => {
+            if (notebook.runs.running) throw new Error("Code runs: open a notebook when it has ended.");
+            const { text, etag } = await read();
+            const opened = readNotebook(text, specs, CELLS_MAX);
+            if (await mayReplaceCells(name)) notebook.replace(opened, name, etag);
+        });
+    return {
+        question,
+        told,
+        onFile: (from: File) =>
+            show(from.name, async () => ({ text: await readLocal(from), etag: "" })),
+        onPath: (path: string) => show(path, () => readFile(notebook.sessionId, path)),
+        onDownload: () => download(notebook, specs),
+        onSave: () =>
+            attempt(async () => {
+                const mayReplace = (changed: boolean) =>
+                    ask({
+                        title: `Replace ${notebook.name}?`,
+                        text: changed
+                            ? "This file has been changed since it was opened here."
+                            : "The sandbox has a file of this name.",
+                        yes: "Replace",
+                    });
+                if (await save(notebook, specs, mayReplace)) tell(`Saved as /mnt/data/${notebook.name}`);
+            }),
+    };
+}
+
+interface Props {
+    notebook: Notebook;
+    kernels: Session["kernels"];
+}
+
+export function Console({ notebook, kernels }: Props) {
+    const id = notebook.sessionId;
     const [, draw] = useState(0);
     const [kernel, setKernel] = useState("");
     const [limit, setLimit] = useState(0);
     const [failure, setFailure] = useState("");
+    const [place, setPlace] = useState<Place>({ id: NEW, edits: true, moves: true });
+    const [over, setOver] = useState(false);
     const editor = useRef<EditorView | null>(null);
-    const { end, follow } = useFollow();
+    const latest = useRef({ limit, place });
+    latest.current = { limit, place };
+    const { content, goToEnd } = useFollow(() => {
+        const { id, edits } = latest.current.place;
+        return edits && id !== NEW;
+    });
     const { value } = usePolled<{ default: string; kernelspecs: Record<string, Kernelspec> }>(
         "api/v1/kernelspecs",
         600_000,
     );
-    useEffect(() => {
-        cells.onChange = () => {
-            draw((count) => count + 1);
-            requestAnimationFrame(() => follow());
-        };
-        return () => void (cells.onChange = () => {});
-    }, [cells]);
     const specs = Object.values(value?.kernelspecs ?? {});
-    const chosen = kernel || value?.default || "python";
-    const languageNamed = (name: string) =>
-        value?.kernelspecs[name || value.default]?.language ?? "";
-    const onRun = (code: string) => {
-        setFailure("");
-        cells.run(code, kernel, limit);
-        requestAnimationFrame(() => follow(true));
-        return true;
+    const usual = value?.default ?? "python";
+    const languageOf = (name: string) => value?.kernelspecs[name || usual]?.language ?? "";
+    const assistantOf = useAssistants(notebook, languageOf, usual);
+    const files = useFiles(notebook, specs, setFailure);
+    useEffect(() => {
+        notebook.onChange = () => draw((count) => count + 1);
+        return () => void (notebook.onChange = () => {});
+    }, [notebook]);
+
+    // ---- Going from cell to cell
+
+    const go = (to: string, edits: boolean, at?: Place["at"]) =>
+        drawNow(() => {
+            setPlace({ id: to, edits, moves: true, ...(at && { at }) });
+            draw((count) => count + 1);
+        });
+    useLayoutEffect(() => {
+        if (!place.moves) return;
+        if (place.id === NEW && place.edits) editor.current?.focus();
+        else if (!place.edits) elementOf(place.id)?.focus();
+    }, [place]);
+    const beside = (cell: Cell, by: -1 | 1) => notebook.cells[notebook.indexOf(cell.id) + by]?.id;
+    const insert = (index: number, like?: Cell) => {
+        const made = notebook.insert(index, "", like);
+        if (made) go(made.id, true);
     };
-    const onInterrupt = () => cells.interrupt().catch((error) => setFailure(error.message));
-    const onEdit = (code: string) => {
+    const onFocusIn = (event: FocusEvent) => {
+        const target = event.target as HTMLElement;
+        const to = target.closest<HTMLElement>("[data-cell]")?.dataset.cell;
+        if (!to) return;
+        const isCell = target.dataset.cell !== undefined;
+        const isText = to === NEW ? target.matches(".editor") : to === place.id && place.edits;
+        const edits = !isCell && isText;
+        if (to !== place.id || edits !== place.edits) setPlace({ id: to, edits, moves: false });
+    };
+
+    // ---- What is done with cells
+
+    const onInterrupt = () => notebook.interrupt().catch((error) => setFailure(error.message));
+    const undo = () => {
+        const back = notebook.undo();
+        if (back) go(back.id, false);
+    };
+    const run = (cell: Cell, kind: RunKind) => {
+        setFailure("");
+        notebook.run([cell], latest.current.limit);
+        if (kind === "insert") return insert(notebook.indexOf(cell.id) + 1, cell);
+        const next = kind === "stay" ? cell.id : beside(cell, 1);
+        go(next ?? NEW, next === undefined);
+    };
+    const command = (cell: Cell, what: Command) => {
+        const index = notebook.indexOf(cell.id);
+        switch (what) {
+            case "run":
+                return run(cell, "stay");
+            case "edit":
+                return go(cell.id, true);
+            case "up":
+            case "down":
+                notebook.move(cell, what === "up" ? -1 : 1);
+                return go(cell.id, false);
+            case "above":
+                return insert(index, cell);
+            case "below":
+                return insert(index + 1, cell);
+            case "code":
+            case "markdown":
+                return notebook.setType(cell, what);
+            case "delete": {
+                const next = beside(cell, 1) ?? beside(cell, -1) ?? NEW;
+                notebook.remove(cell);
+                return go(next, false);
+            }
+        }
+    };
+    const actions = useMemo<CellActions>(
+        () => ({
+            command,
+            run,
+            edit: (cell, at) => go(cell.id, true, at),
+            change: (cell, text) => notebook.setSource(cell, text),
+            leave: (cell) => go(cell.id, false),
+            edge: (cell, by) => {
+                const next = beside(cell, by);
+                if (next) go(next, true, by < 0 ? "end" : "start");
+                else if (by > 0) go(NEW, true);
+            },
+            answer: notebook.answer,
+        }),
+        [notebook],
+    );
+    const runNew = (kind: RunKind) => {
+        const source = editor.current!.state.doc.toString();
+        if (!source.trim()) return;
+        setFailure("");
+        const cell = notebook.runNew(source, kernel, limit);
+        if (!cell) return setFailure("This notebook has as many cells as it may have.");
+        past.current = notebook.history.length;
+        setText("");
+        goToEnd();
+        if (kind === "stay") go(cell.id, false);
+    };
+    const setText = (text: string) => {
         const view = editor.current!;
-        view.dispatch({ changes: { from: 0, to: view.state.doc.length, insert: code } });
-        view.focus();
+        view.dispatch({ changes: { from: 0, to: view.state.doc.length, insert: text } });
+    };
+
+    // ---- The texts that were run as new cells
+
+    const past = useRef(notebook.history.length);
+    const onHistory = (by: -1 | 1): string | null => {
+        const { history, draft } = notebook;
+        if (draft && draft !== history[past.current]) return null;
+        const to = Math.min(past.current + by, history.length);
+        if (to < 0 || to === past.current) return null;
+        past.current = to;
+        return history[to] ?? "";
+    };
+
+    // ---- Keys
+
+    const pressed = useRef({ key: "", at: 0 });
+    const onKeyDown = (event: KeyboardEvent) => {
+        const on = (event.target as HTMLElement).dataset.cell;
+        if (on === undefined) return; // in a text or on a button
+        const what = keyCommand(event, pressed.current);
+        if (!what) return;
+        const cell = notebook.cells.find((each) => each.id === on);
+        const index = cell ? notebook.indexOf(on) : notebook.cells.length;
+        event.preventDefault();
+        switch (what) {
+            case "wait":
+                return;
+            case "previous":
+                return go(notebook.cells[index - 1]?.id ?? on, false);
+            case "next":
+                return go(notebook.cells[index + 1]?.id ?? NEW, false);
+            case "undo":
+                return undo();
+            case "interrupt":
+                return void onInterrupt();
+            case "paste": {
+                const made = notebook.paste(cell ? index + 1 : index);
+                return made ? go(made.id, false) : undefined;
+            }
+        }
+        if (!cell) {
+            if (what === "edit") go(NEW, true);
+            else if (what === "above") insert(index);
+            else if (what === "run-next" || what === "stay") runNew(what === "stay" ? "stay" : "next");
+            return;
+        }
+        switch (what) {
+            case "run-next":
+                return run(cell, "next");
+            case "stay":
+            case "insert":
+                return run(cell, what);
+            case "cut":
+            case "copy":
+                notebook.copy(cell);
+                return what === "cut" ? command(cell, "delete") : undefined;
+            default:
+                return command(cell, what);
+        }
+    };
+    const { onSave } = files;
+    useEffect(() => {
+        const onKey = (event: KeyboardEvent) => {
+            if (!(event.ctrlKey || event.metaKey) || event.key !== "s" || event.altKey) return;
+            event.preventDefault();
+            const field = document.activeElement; // the notebook's name may just be written
+            if (field instanceof HTMLInputElement) {
+                field.blur();
+                field.focus();
+            }
+            if (notebook.cells.length) void onSave();
+        };
+        addEventListener("keydown", onKey);
+        return () => removeEventListener("keydown", onKey);
+    });
+    const onDrop = (event: DragEvent) => {
+        event.preventDefault();
+        setOver(false);
+        const dropped = [...(event.dataTransfer?.files ?? [])];
+        const found = dropped.find((each) => isNotebook(each.name));
+        if (found) void files.onFile(found);
+        else if (dropped.length) setFailure("This is no notebook. Other files go into Files.");
     };
     return (
-        <div class="console">
-            <div class="cells">
-                {cells.cells.map((cell) => (
-                    <CellView
-                        key={cell.number}
-                        cell={cell}
-                        sessionId={id}
-                        language={languageNamed(cell.kernel)}
-                        onEdit={() => onEdit(cell.code)}
-                    />
-                ))}
-                <div ref={end} class="end" />
+        <div
+            class={over ? "console over" : "console"}
+            onFocusIn={onFocusIn}
+            onKeyDown={onKeyDown}
+            onDragOver={(event) => {
+                event.preventDefault();
+                setOver(true);
+            }}
+            onDragLeave={() => setOver(false)}
+            onDrop={onDrop}
+        >
+            <NotebookBar
+                notebook={notebook}
+                {...files}
+                onRunAll={() => notebook.run(notebook.cells, limit)}
+                onUndo={undo}
+            />
+            <div class="cells" ref={content}>
+                {!notebook.cells.length && (
+                    <div class="hint quiet">
+                        <p>Code that you run below becomes a cell here, with its output.</p>
+                        <p>
+                            A click on a cell, or <kbd>Enter</kbd>, edits it in place.{" "}
+                            <kbd>Shift</kbd>+<kbd>Enter</kbd> runs it again.
+                        </p>
+                        <p>
+                            <kbd>Tab</kbd> completes a name, <kbd>Shift</kbd>+<kbd>Tab</kbd> shows what it
+                            takes.
+                        </p>
+                    </div>
+                )}
+                {notebook.cells.map((cell, i) => {
+                    const chosen = place.id === cell.id;
+                    return (
+                        <CellView
+                            key={cell.id}
+                            cell={cell}
+                            number={i + 1}
+                            sessionId={id}
+                            language={languageOf(cell.kernel)}
+                            chosen={chosen}
+                            editing={chosen && place.edits}
+                            {...(chosen && place.at && { at: place.at })}
+                            assistant={assistantOf(cell.kernel)}
+                            actions={actions}
+                        />
+                    );
+                })}
+                <Elsewhere
+                    runs={notebook.runs}
+                    sessionId={id}
+                    kernels={kernels}
+                    onError={setFailure}
+                />
             </div>
-            <section class="composer" aria-label="New cell">
+            <section
+                class="composer"
+                id={`cell-${NEW}`}
+                data-cell={NEW}
+                aria-label="New cell"
+                tabIndex={0}
+            >
                 {failure && (
                     <p role="alert" class="error">
                         {failure}
@@ -157,15 +404,20 @@ export function Console({ cells }: { cells: Cells }) {
                 <Editor
                     label="Code. Shift and Enter run it; Escape, then Tab leaves it."
                     hint="Code. Shift+Enter runs it."
-                    language={languageNamed(kernel)}
-                    onRun={onRun}
-                    onBack={() => cells.cells[cells.cells.length - 1]?.code}
+                    text={notebook.draft}
+                    language={languageOf(kernel)}
+                    assistant={assistantOf(kernel)}
+                    onChange={(text) => notebook.setDraft(text)}
+                    onRun={runNew}
+                    onLeave={() => go(NEW, false)}
+                    onHistory={onHistory}
                     editor={editor}
+                    focus
                 />
                 <div class="composer-bar">
                     <select
                         aria-label="Kernel"
-                        value={chosen}
+                        value={kernel || usual}
                         onChange={(event) => setKernel(event.currentTarget.value)}
                     >
                         {specs.map((spec) => (
@@ -186,24 +438,21 @@ export function Console({ cells }: { cells: Cells }) {
                         ))}
                     </select>
                     <span class="space" />
-                    <button class="plain" onClick={() => cells.clear()}>
-                        Clear
-                    </button>
-                    <button disabled={!cells.running} onClick={onInterrupt}>
+                    <button disabled={!notebook.runs.running} onClick={onInterrupt}>
                         Interrupt
                     </button>
                     <button
                         class="primary"
                         onClick={() => {
-                            const view = editor.current!;
-                            const code = view.state.doc.toString();
-                            if (code.trim() && onRun(code)) onEdit("");
+                            runNew("next");
+                            editor.current?.focus();
                         }}
                     >
                         Run
                     </button>
                 </div>
             </section>
+            {files.question}
         </div>
     );
 }

@@ -13,12 +13,39 @@ export type Output =
     | { kind: "file"; line: Line }
     | { kind: "note"; text: string };
 
+/** An execution that has ended, as it is kept for a reload. */
+export interface KeptExecution {
+    outputs: Output[];
+    done: Line;
+    left: number;
+}
+
 export class Execution {
     outputs: Output[] = [];
     done: Line | null = null;
     seq = 0; // of the last line
     left = 0; // outputs that are not shown
+    input: Line | null = null; // what the code asks for, while it waits for it
+    private answers: Record<number, string> = {}; // by the number of the line that asked
     private clearLater = false;
+
+    /** What was kept of one that has ended. */
+    static restore(kept: KeptExecution): Execution {
+        const execution = new Execution();
+        execution.outputs = kept.outputs;
+        execution.done = kept.done;
+        execution.left = kept.left;
+        return execution;
+    }
+
+    /** Null while it goes on. */
+    keep(): KeptExecution | null {
+        return this.done && { outputs: this.outputs, done: this.done, left: this.left };
+    }
+
+    get count(): number | null {
+        return this.done?.execution_count ?? null;
+    }
 
     /** Adds a line; those that were added before are ignored. */
     add(line: Line) {
@@ -26,9 +53,31 @@ export class Execution {
             if (line.seq <= this.seq) return;
             this.seq = line.seq;
         }
+        if (line.type === "keepalive") return;
+        this.endInput();
         if (line.type === "done") this.done = line;
         else if (line.type === "clear") this.clear(line.wait);
-        else if (line.type !== "keepalive") this.show(line);
+        else if (line.type === "input_request") this.input = line;
+        else this.show(line);
+    }
+
+    /** What the output will say of an answer, which is about to be sent; null takes it back. */
+    setAnswer(request: Line, value: string | null) {
+        if (value === null) delete this.answers[request.seq!];
+        else this.answers[request.seq!] = request.password ? "\u2022".repeat(8) : value;
+    }
+
+    /** The gateway has taken the answer: nothing more is asked for. */
+    answered(request: Line) {
+        if (this.input === request) this.endInput();
+    }
+
+    /** Any later line says that the code has been given what it asked for. */
+    private endInput() {
+        const request = this.input;
+        if (!request) return;
+        this.input = null;
+        this.addText("stdout", `${request.prompt}${this.answers[request.seq!] ?? ""}\n`);
     }
 
     private clear(wait: boolean) {
@@ -98,8 +147,18 @@ export class Execution {
 
     /** The stream ended without `done`, and cannot be joined again. */
     lose(why: string) {
-        this.note(why);
-        this.done = { type: "done", status: "lost" };
+        this.end(why, "lost");
+    }
+
+    /** The code was never sent. */
+    skip(why: string) {
+        this.end(why, "skipped");
+    }
+
+    private end(why: string, status: string) {
+        this.endInput();
+        if (why) this.note(why);
+        this.done = { type: "done", status };
     }
 }
 

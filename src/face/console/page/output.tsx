@@ -85,7 +85,7 @@ function Json({ value, name, open }: { value: unknown; name?: string; open: bool
 const RENDERED_MAX = 50_000; // characters: it is rendered on the page's thread
 
 /** Markdown or a formula; its text until what renders it is loaded, and if it is too long. */
-function Rendered({ text, as }: { text: string; as: "markdownToHtml" | "latexToHtml" }) {
+export function Rendered({ text, as }: { text: string; as: "markdownToHtml" | "latexToHtml" }) {
     const [html, setHtml] = useState("");
     useEffect(() => {
         if (text.length > RENDERED_MAX) return;

@@ -4,11 +4,11 @@
 import { useEffect, useMemo, useState } from "preact/hooks";
 
 import { ApiError, send, type Session, session } from "./api";
-import { Cells } from "./cells";
 import { Commands } from "./commands";
 import { Console } from "./console";
 import { Files } from "./files";
 import { alsoRuns, bytes, duration } from "./format";
+import { Notebook } from "./notebook";
 import { Packages } from "./packages";
 import { usePolled } from "./polling";
 import { Ports } from "./ports";
@@ -36,7 +36,7 @@ function Usage({ of }: { of: Session }) {
                 {bytes(of.usage.disk_bytes)} on disk
             </span>
             <span title="Processor time" class="wide">
-                {of.usage.cpu_seconds.toFixed(1)} s of processor
+                CPU {of.usage.cpu_seconds.toFixed(1)} s
             </span>
         </>
     );
@@ -44,10 +44,10 @@ function Usage({ of }: { of: Session }) {
 
 export function SessionView({ id, tab }: { id: string; tab: Tab }) {
     const { value: of, error, refresh } = usePolled<Session>(session(id), POLL_MS);
-    const cells = useMemo(() => new Cells(id), [id]);
+    const notebook = useMemo(() => new Notebook(id), [id]);
     const [failure, setFailure] = useState("");
     const [confirming, setConfirming] = useState(false);
-    useEffect(() => () => cells.stop(), [cells]);
+    useEffect(() => () => notebook.stop(), [notebook]);
     const act = async (method: string, ...rest: string[]) => {
         setFailure("");
         try {
@@ -105,7 +105,7 @@ export function SessionView({ id, tab }: { id: string; tab: Tab }) {
                     </a>
                 ))}
             </nav>
-            {tab === "console" && <Console cells={cells} />}
+            {tab === "console" && <Console notebook={notebook} kernels={of?.kernels ?? {}} />}
             {tab === "terminal" && <Terminals id={id} />}
             {tab === "files" && <Files id={id} />}
             {tab === "packages" && <Packages id={id} />}
