@@ -70,10 +70,10 @@ function optionsOf(reply: Record<string, any>): Completion[] {
 export function assist(
     channel: KernelChannel,
     language: () => string,
-    asks: () => Promise<boolean>,
+    asks: () => boolean,
 ): Assistant {
     const request = async (type: string, content: Record<string, unknown>) => {
-        const reply = (await asks()) ? await channel.request(type, content) : null;
+        const reply = asks() ? await channel.request(type, content) : null;
         return reply?.status === "ok" ? reply : null;
     };
     const byKernel = async (context: CompletionContext): Promise<CompletionResult | null> => {

@@ -44,20 +44,31 @@ interface Place {
 const elementOf = (id: string) => document.getElementById(`cell-${id}`);
 
 /** The completion of code, for each kernel. */
-function useAssistants(notebook: Notebook, languageOf: (kernel: string) => string, usual: string) {
+function useAssistants(
+    notebook: Notebook,
+    session: Session | null,
+    languageOf: (kernel: string) => string,
+    usual: string,
+) {
     const channel = useMemo(() => new KernelChannel(notebook.sessionId), [notebook]);
     const known = useRef(new Map<string, Assistant>());
-    const latest = useRef({ languageOf, usual });
-    latest.current = { languageOf, usual };
-    useEffect(() => () => channel.close(), [channel]);
+    const latest = useRef({ session, languageOf, usual });
+    latest.current = { session, languageOf, usual };
+    useEffect(() => {
+        notebook.onRun = () => channel.close(); // the output would come over it, too
+        return () => {
+            notebook.onRun = () => {};
+            channel.close();
+        };
+    }, [channel]);
     return (kernel: string) => {
         let assistant = known.current.get(kernel);
         if (!assistant) {
-            const asks = async () => {
-                if (!notebook.runs.running)
-                    return (await channel.name()) === (kernel || latest.current.usual);
-                channel.close(); // what runs now would send its output over it, too
-                return false;
+            // The session's first kernel is the one that Jupyter's API has.
+            const asks = () => {
+                const { session, usual } = latest.current;
+                const [first] = Object.keys(session?.kernels ?? {});
+                return !notebook.runs.running && first === (kernel || usual);
             };
             assistant = assist(channel, () => latest.current.languageOf(kernel), asks);
             known.current.set(kernel, assistant);
@@ -121,10 +132,10 @@ function useFiles(notebook: Notebook, specs: Kernelspec[], onError: (message: st
 
 interface Props {
     notebook: Notebook;
-    kernels: Session["kernels"];
+    session: Session | null; // as the gateway has described it
 }
 
-export function Console({ notebook, kernels }: Props) {
+export function Console({ notebook, session }: Props) {
     const id = notebook.sessionId;
     const [, draw] = useState(0);
     const [kernel, setKernel] = useState("");
@@ -146,7 +157,7 @@ export function Console({ notebook, kernels }: Props) {
     const specs = Object.values(value?.kernelspecs ?? {});
     const usual = value?.default ?? "python";
     const languageOf = (name: string) => value?.kernelspecs[name || usual]?.language ?? "";
-    const assistantOf = useAssistants(notebook, languageOf, usual);
+    const assistantOf = useAssistants(notebook, session, languageOf, usual);
     const files = useFiles(notebook, specs, setFailure);
     useEffect(() => {
         notebook.onChange = () => draw((count) => count + 1);
@@ -385,7 +396,7 @@ export function Console({ notebook, kernels }: Props) {
                 <Elsewhere
                     runs={notebook.runs}
                     sessionId={id}
-                    kernels={kernels}
+                    session={session}
                     onError={setFailure}
                 />
             </div>

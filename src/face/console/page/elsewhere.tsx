@@ -107,22 +107,24 @@ function One({ of, sessionId, ended, onRemove, onJoin, onError }: OneProps) {
 interface Props {
     runs: Runs;
     sessionId: string;
-    kernels: Session["kernels"];
+    session: Session | null;
     onError: (message: string) => void;
 }
 
-/** The kernels that are busy, and have been for some time, with what is no execution that is listed. */
-function useUnlisted(kernels: Session["kernels"], listed: Set<string>, known: boolean): string[] {
+/** The kernels that are busy, and have been for some time, with what is no execution that is listed. A
+ * gateway that was restarted calls them `starting` until they answer. */
+function useUnlisted(of: Session | null, listed: Set<string>, known: boolean): string[] {
     const since = useRef(new Map<string, number>());
     const now = Date.now();
-    for (const [name, { state }] of Object.entries(kernels)) {
-        if (!known || state !== "busy" || listed.has(name)) since.current.delete(name);
+    for (const [name, { state }] of Object.entries(of?.kernels ?? {})) {
+        const busy = state === "busy" || (state === "starting" && of!.is_busy);
+        if (!known || !busy || listed.has(name)) since.current.delete(name);
         else if (!since.current.has(name)) since.current.set(name, now);
     }
     return [...since.current].filter(([, begin]) => now - begin >= SURE_MS).map(([name]) => name);
 }
 
-export function Elsewhere({ runs, sessionId, kernels, onError }: Props) {
+export function Elsewhere({ runs, sessionId, session: of, onError }: Props) {
     const where = session(sessionId, "executions");
     const { value } = usePolled<{ executions: Listed[] }>(where, POLL_MS);
     const [joined, setJoined] = useState<Listed[]>([]); // these stay when they have ended
@@ -136,7 +138,7 @@ export function Elsewhere({ runs, sessionId, kernels, onError }: Props) {
     const isRunning = (each: Listed) => running.some((r) => r.execution_id === each.execution_id);
     const shown = [...joined.filter((each) => !isRunning(each)), ...running];
     const listed = new Set(all.map((each) => each.kernel));
-    const unlisted = useUnlisted(kernels, listed, value !== null && !runs.running);
+    const unlisted = useUnlisted(of, listed, value !== null && !runs.running);
     const interrupt = () =>
         send(session(sessionId, "interrupt"), { method: "POST" }).catch((error) => onError(error.message));
     return (
@@ -161,8 +163,8 @@ export function Elsewhere({ runs, sessionId, kernels, onError }: Props) {
                             •
                         </span>
                         <p class="quiet">
-                            The kernel {name} runs code whose output the gateway does not have: it began
-                            before the gateway was restarted, or it is no execution.
+                            The kernel {name} runs code that is not listed: it began before the gateway was
+                            restarted, or a Jupyter client sent it.
                         </p>
                         <span class="cell-end">
                             <span class="status is-running" role="status">

@@ -3,11 +3,12 @@
 // opened with the first question, and closed soon after the last one: while it is open, the session does
 // not expire, and all output comes over it, too.
 
-import { ApiError, ask, openSocket } from "./api";
+import { getKey, getLogin, openSocket } from "./api";
 
 const PROTOCOL = "v1.kernel.websocket.jupyter.org";
-const ANSWER_MS = 3000;
+const ANSWER_MS = 5000;
 const IDLE_MS = 30_000;
+const RETRY_MS = 60_000;
 const MESSAGE_MAX = 4 << 20; // bytes; what is larger is no answer to a question of this page
 
 type Json = Record<string, any>;
@@ -40,6 +41,10 @@ function decode(buffer: ArrayBuffer): { header: Json; parent: Json; content: Jso
     }
 }
 
+/** Jupyter's API has the sessions whose ids are UUIDs, and takes no key or login from a page. */
+const isServed = (sessionId: string) =>
+    !getKey() && !getLogin() && /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/.test(sessionId);
+
 interface Question {
     type: string;
     resolve: (content: Json | null) => void;
@@ -52,26 +57,13 @@ export class KernelChannel {
     private busy = false; // with somebody's code
     private idle = 0;
     private client = crypto.randomUUID();
-    private kernel: Promise<string | null> | null = null;
+    private failed = -Infinity; // when it could not be opened
 
     constructor(private sessionId: string) {}
 
-    /** The kernelspec of the kernel that is asked; null if the gateway has none for this session. */
-    name(): Promise<string | null> {
-        const where = `api/kernels/${encodeURIComponent(this.sessionId)}`;
-        this.kernel ??= ask<{ name: string }>(where).then(
-            ({ name }) => (name === "python3" ? "python" : name),
-            (error) => {
-                // A kernel may be there later; without Jupyter's API, or for this session, there is none.
-                if (!(error instanceof ApiError) || error.status !== 404) this.kernel = null;
-                return null;
-            },
-        );
-        return this.kernel;
-    }
-
     /** The content of the reply to a request; null if there is none in time, or the kernel is busy. */
     async request(type: string, content: Json): Promise<Json | null> {
+        if (!isServed(this.sessionId) || performance.now() - this.failed < RETRY_MS) return null;
         if (!(await this.open()) || this.busy) return null;
         const id = crypto.randomUUID();
         const header = {
@@ -120,6 +112,7 @@ export class KernelChannel {
                 this.onMessage(data);
                 resolve(true);
             };
+            socket.onerror = () => (this.failed = performance.now());
             socket.onclose = () => {
                 resolve(false);
                 if (this.socket === socket) this.close();

@@ -105,7 +105,7 @@ export function SessionView({ id, tab }: { id: string; tab: Tab }) {
                     </a>
                 ))}
             </nav>
-            {tab === "console" && <Console notebook={notebook} kernels={of?.kernels ?? {}} />}
+            {tab === "console" && <Console notebook={notebook} session={of} />}
             {tab === "terminal" && <Terminals id={id} />}
             {tab === "files" && <Files id={id} />}
             {tab === "packages" && <Packages id={id} />}
