@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The console shows code that it did not start: of another tab, of the API, and of the time before the
+gateway was restarted."""
+
+import contextlib
+import json
+
+import pytest
+from console_page import put
+from kernelgate import HELD, wait_for
+from playwright.sync_api import expect
+
+
+def elsewhere(console):
+    return console.page.get_by_role("region", name="Code from elsewhere")
+
+
+@contextlib.contextmanager
+def running(gateway, session, code=HELD):
+    """Code that a program runs by the API; yields when it has begun, and the lines that follow."""
+    body = {"code": code, "session_id": session}
+    with gateway.client.stream("POST", "/api/v1/execute", json=body) as response:
+        lines = response.iter_lines()
+        assert json.loads(next(lines))["text"] == "on\n"
+        yield lines
+
+
+def test_code_of_the_api_is_shown(gateway, tab, sandbox):
+    console = tab()
+    console.enter(sandbox)
+    expect(console.new_cell).to_be_visible()
+    with running(gateway, sandbox) as lines:
+        one = elsewhere(console)
+        expect(one).to_contain_text("another page or program, in the kernel python")
+        expect(one.locator(".status")).to_contain_text("running for")
+        expect(console.cells).to_have_count(0)
+        one.get_by_role("button", name="Show the output").click()
+        expect(one.locator(".text")).to_have_text("on\n")
+        assert console.findings() == []
+        put(gateway, sandbox, "go")
+        assert '"done"' in list(lines)[-1]
+        expect(one.locator(".status")).to_have_text("ended")  # its output stays
+        expect(one.locator(".text")).to_have_text("on\n")
+        one.get_by_role("button", name="Remove").click()
+        expect(one).to_have_count(0)
+
+
+def test_code_of_the_api_is_interrupted(gateway, tab, sandbox):
+    console = tab()
+    console.enter(sandbox)
+    with running(gateway, sandbox) as lines:
+        elsewhere(console).get_by_role("button", name="Interrupt").click()
+        assert json.loads(list(lines)[-1])["status"] == "interrupted"
+    expect(elsewhere(console)).to_have_count(0)
+
+
+def test_code_of_another_tab(gateway, tab, sandbox):
+    """The tab that started it shows it once, and so it does after a reload."""
+    first, second = tab(), tab()
+    first.enter(sandbox)
+    cell = first.run(HELD)
+    expect(cell.locator(".text")).to_have_text("on\n")
+    second.enter(sandbox)
+    expect(elsewhere(second)).to_have_count(1)
+    first.page.reload()
+    expect(cell.locator(".text")).to_have_text("on\n")
+    with first.page.expect_response("**/executions"):
+        pass
+    expect(elsewhere(first)).to_have_count(0)
+    put(gateway, sandbox, "go")
+    first.until_done(cell)
+    expect(elsewhere(second)).to_have_count(0)
+
+
+@pytest.mark.timeout(400)
+def test_code_from_before_a_restart(gateway, tab, sandbox):
+    """The gateway has no execution of it, but its kernel is busy."""
+    console = tab()
+    with contextlib.suppress(Exception), running(gateway, sandbox):
+        gateway.kill()
+    gateway.start()
+    console.enter(sandbox)
+    one = elsewhere(console)
+    expect(one).to_contain_text("The kernel python runs code")
+    one.get_by_role("button", name="Interrupt").click()
+    expect(one).to_have_count(0)
+    wait_for(lambda: not gateway.client.get(f"/api/v1/sessions/{sandbox}").json()["is_busy"])
+    cell = console.run("6 * 7")
+    expect(cell.locator(".text")).to_have_text("42")
