@@ -278,8 +278,13 @@ export function Console({ notebook, session }: Props) {
 
     const pressed = useRef({ key: "", at: 0 });
     const onKeyDown = (event: KeyboardEvent) => {
-        const on = (event.target as HTMLElement).dataset.cell;
-        if (on === undefined) return; // in a text or on a button
+        const target = event.target as HTMLElement;
+        const on = target.dataset.cell;
+        if (on === undefined) {
+            // In a text, which has keys of its own, or on a button.
+            const leaves = event.key === "Escape" && !event.defaultPrevented && !target.closest("dialog");
+            return leaves ? go(place.id, false) : undefined;
+        }
         const what = keyCommand(event, pressed.current);
         if (!what) return;
         const cell = notebook.cells.find((each) => each.id === on);
@@ -449,7 +454,13 @@ export function Console({ notebook, session }: Props) {
                         ))}
                     </select>
                     <span class="space" />
-                    <button disabled={!notebook.runs.running} onClick={onInterrupt}>
+                    <button
+                        disabled={!notebook.runs.running}
+                        onClick={() => {
+                            void onInterrupt();
+                            go(NEW, false); // this button is soon disabled
+                        }}
+                    >
                         Interrupt
                     </button>
                     <button
