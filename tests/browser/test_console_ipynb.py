@@ -102,7 +102,7 @@ def test_what_was_run_is_saved(gateway, tab, sandbox):
         console.until_done(console.run(code))
     console.page.get_by_label("Kernel").select_option("javascript")
     console.until_done(console.run("'from Deno'"))
-    console.press("Escape", "k", "b", "Escape", "m", "Enter")
+    console.press("Escape", "k", "b", "m", "Enter")
     console.page.keyboard.type("# End")
     console.page.get_by_label("Name of the notebook").fill("made/here")
     console.press("Control+s")

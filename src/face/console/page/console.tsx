@@ -5,28 +5,25 @@ import type { EditorView } from "@codemirror/view";
 import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 
 import type { Kernelspec, Session } from "./api";
+import { useAssistants } from "./assistants";
 import type { Cell } from "./cell";
 import { type CellActions, CellView, type Command } from "./cell_view";
 import { keyCommand } from "./command_keys";
-import { assist, type Assistant } from "./completion";
 import { drawNow } from "./draw_now";
 import { Editor, type RunKind } from "./editor";
 import { Elsewhere } from "./elsewhere";
 import { useFollow } from "./follow";
-import { readNotebook } from "./ipynb";
-import { KernelChannel } from "./kernel_channel";
-import { CELLS_MAX, type Notebook } from "./notebook";
+import type { Notebook } from "./notebook";
 import css from "./notebook.css" with { type: "text" };
 import { NotebookBar } from "./notebook_bar";
-import { download, isNotebook, readFile, readLocal, save } from "./notebook_files";
+import { isNotebook } from "./notebook_files";
+import { useSaving } from "./notebook_saving";
 import { usePolled } from "./polling";
-import { useQuestion } from "./question";
 import { addSheet } from "./sheet";
 
 addSheet(css);
 
 const NEW = "new"; // the cell that is not yet one
-const TOLD_MS = 4000;
 const LIMITS = [
     [0, "default time limit"],
     [300, "5 minutes"],
@@ -42,93 +39,6 @@ interface Place {
 }
 
 const elementOf = (id: string) => document.getElementById(`cell-${id}`);
-
-/** The completion of code, for each kernel. */
-function useAssistants(
-    notebook: Notebook,
-    session: Session | null,
-    languageOf: (kernel: string) => string,
-    usual: string,
-) {
-    const channel = useMemo(() => new KernelChannel(notebook.sessionId), [notebook]);
-    const known = useRef(new Map<string, Assistant>());
-    const latest = useRef({ session, languageOf, usual });
-    latest.current = { session, languageOf, usual };
-    useEffect(() => {
-        notebook.onRun = () => channel.close(); // the output would come over it, too
-        return () => {
-            notebook.onRun = () => {};
-            channel.close();
-        };
-    }, [channel]);
-    return (kernel: string) => {
-        let assistant = known.current.get(kernel);
-        if (!assistant) {
-            // The session's first kernel is the one that Jupyter's API has.
-            const asks = () => {
-                const { session, usual } = latest.current;
-                const [first] = Object.keys(session?.kernels ?? {});
-                return !notebook.runs.running && first === (kernel || usual);
-            };
-            assistant = assist(channel, () => latest.current.languageOf(kernel), asks);
-            known.current.set(kernel, assistant);
-        }
-        return assistant;
-    };
-}
-
-/** Opening and saving, and what is said of it. */
-function useFiles(notebook: Notebook, specs: Kernelspec[], onError: (message: string) => void) {
-    const [ask, question] = useQuestion();
-    const [told, setTold] = useState("");
-    const tell = (text: string) => {
-        setTold(text);
-        setTimeout(() => setTold((now) => (now === text ? "" : now)), TOLD_MS);
-    };
-    const attempt = async (act: () => Promise<void>) => {
-        onError("");
-        try {
-            await act();
-        } catch (error) {
-            onError((error as Error).message);
-        }
-    };
-    const mayReplaceCells = async (name: string) =>
-        !notebook.changes ||
-        !notebook.cells.length ||
-        ask({
-            title: `Open ${name}?`,
-            text: `It takes the place of the cells of ${notebook.name}, which have changes that are not saved.`,
-            yes: "Open",
-        });
-    const show = async (name: string, read: () => Promise<{ text: string; etag: string }>) =>
-        attempt(async () => {
-            if (notebook.runs.running) throw new Error("Code runs: open a notebook when it has ended.");
-            const { text, etag } = await read();
-            const opened = readNotebook(text, specs, CELLS_MAX);
-            if (await mayReplaceCells(name)) notebook.replace(opened, name, etag);
-        });
-    return {
-        question,
-        told,
-        onFile: (from: File) =>
-            show(from.name, async () => ({ text: await readLocal(from), etag: "" })),
-        onPath: (path: string) => show(path, () => readFile(notebook.sessionId, path)),
-        onDownload: () => download(notebook, specs),
-        onSave: () =>
-            attempt(async () => {
-                const mayReplace = (changed: boolean) =>
-                    ask({
-                        title: `Replace ${notebook.name}?`,
-                        text: changed
-                            ? "This file has been changed since it was opened here."
-                            : "The sandbox has a file of this name.",
-                        yes: "Replace",
-                    });
-                if (await save(notebook, specs, mayReplace)) tell(`Saved as /mnt/data/${notebook.name}`);
-            }),
-    };
-}
 
 interface Props {
     notebook: Notebook;
@@ -158,7 +68,7 @@ export function Console({ notebook, session }: Props) {
     const usual = value?.default ?? "python";
     const languageOf = (name: string) => value?.kernelspecs[name || usual]?.language ?? "";
     const assistantOf = useAssistants(notebook, session, languageOf, usual);
-    const files = useFiles(notebook, specs, setFailure);
+    const files = useSaving(notebook, specs, setFailure);
     useEffect(() => {
         notebook.onChange = () => draw((count) => count + 1);
         return () => void (notebook.onChange = () => {});
@@ -177,9 +87,9 @@ export function Console({ notebook, session }: Props) {
         else if (!place.edits) elementOf(place.id)?.focus();
     }, [place]);
     const beside = (cell: Cell, by: -1 | 1) => notebook.cells[notebook.indexOf(cell.id) + by]?.id;
-    const insert = (index: number, like?: Cell) => {
+    const insert = (index: number, like: Cell | undefined, edits: boolean) => {
         const made = notebook.insert(index, "", like);
-        if (made) go(made.id, true);
+        if (made) go(made.id, edits);
     };
     const onFocusIn = (event: FocusEvent) => {
         const target = event.target as HTMLElement;
@@ -201,7 +111,7 @@ export function Console({ notebook, session }: Props) {
     const run = (cell: Cell, kind: RunKind) => {
         setFailure("");
         notebook.run([cell], latest.current.limit);
-        if (kind === "insert") return insert(notebook.indexOf(cell.id) + 1, cell);
+        if (kind === "insert") return insert(notebook.indexOf(cell.id) + 1, cell, true);
         const next = kind === "stay" ? cell.id : beside(cell, 1);
         go(next ?? NEW, next === undefined);
     };
@@ -217,9 +127,8 @@ export function Console({ notebook, session }: Props) {
                 notebook.move(cell, what === "up" ? -1 : 1);
                 return go(cell.id, false);
             case "above":
-                return insert(index, cell);
             case "below":
-                return insert(index + 1, cell);
+                return insert(what === "above" ? index : index + 1, cell, true);
             case "code":
             case "markdown":
                 return notebook.setType(cell, what);
@@ -308,7 +217,7 @@ export function Console({ notebook, session }: Props) {
         }
         if (!cell) {
             if (what === "edit") go(NEW, true);
-            else if (what === "above") insert(index);
+            else if (what === "above") insert(index, undefined, false);
             else if (what === "run-next" || what === "stay") runNew(what === "stay" ? "stay" : "next");
             return;
         }
@@ -318,6 +227,9 @@ export function Console({ notebook, session }: Props) {
             case "stay":
             case "insert":
                 return run(cell, what);
+            case "above":
+            case "below":
+                return insert(what === "above" ? index : index + 1, cell, false);
             case "cut":
             case "copy":
                 notebook.copy(cell);
