@@ -214,6 +214,27 @@ def test_a_reload_keeps_everything(gateway, tab, sandbox):
     assert page.evaluate("sessionStorage.length") == 0
 
 
+ANOTHER = """name => {
+    const kept = JSON.parse(sessionStorage.getItem(name));
+    sessionStorage.setItem(name, JSON.stringify({...kept, user: "another"}));
+}"""
+
+
+def test_what_another_user_has_left_is_not_shown(tab, sandbox):
+    """A login that has ended leads to the form, and somebody else may log in there."""
+    console = tab()
+    console.enter(sandbox)
+    run_all_of(console, "'mine'")
+    console.page.reload()
+    expect(console.cells).to_have_count(1)
+    console.page.get_by_role("link", name="kernelgate").click()  # what is kept by leaving comes before this
+    expect(console.page.get_by_role("heading", name="Sandboxes")).to_be_visible()
+    console.page.evaluate(ANOTHER, f"kernelgate.notebook.{sandbox}")
+    console.page.get_by_role("link", name=sandbox).click()
+    expect(console.new_cell).to_be_visible()
+    expect(console.cells).to_have_count(0)
+
+
 def test_what_was_run_before_is_brought_back(tab, sandbox):
     console = tab()
     console.enter(sandbox)

@@ -2,6 +2,7 @@
 // A session's notebook as this tab keeps it, for a reload: sessionStorage, which no other tab reads,
 // and which is emptied when one logs out. It is bounded: the outputs of the newest cells are kept.
 
+import { getLogin } from "./api";
 import type { Cell, CellType } from "./cell";
 import { Execution, type KeptExecution } from "./execution";
 
@@ -23,6 +24,7 @@ interface KeptCell {
 }
 
 export interface Kept {
+    user: string; // whose it is, with accounts
     name: string;
     etag: string;
     draft: string;
@@ -33,9 +35,13 @@ export interface Kept {
 
 const storageName = (sessionId: string) => `kernelgate.notebook.${sessionId}`;
 
+const userHere = () => getLogin()?.user ?? "";
+
+/** What was kept for who is here. */
 export function restore(sessionId: string): Kept | null {
     try {
-        return JSON.parse(sessionStorage.getItem(storageName(sessionId)) ?? "null");
+        const kept = JSON.parse(sessionStorage.getItem(storageName(sessionId)) ?? "null");
+        return kept?.user === userHere() ? kept : null;
     } catch {
         return null;
     }
@@ -97,6 +103,7 @@ export function keep(sessionId: string, notebook: Contents): boolean {
     if (characters > SOURCES_MAX) return false;
     for (const outputsMax of [OUTPUTS_MAX, OUTPUTS_MAX / 8, 0]) {
         const kept: Kept = {
+            user: userHere(),
             name: notebook.name,
             etag: notebook.etag,
             draft: notebook.draft.slice(0, HISTORY_CHARS_MAX),
