@@ -2,7 +2,7 @@
 // The notebook of a session: its cells in their order, and what can be done with them. Nothing is
 // removed for good: what was deleted last comes back first.
 
-import { getKey, getLogin, type Line, send, session } from "./api";
+import { getKey, getLogin, type Line } from "./api";
 import { type Cell, isRunning, makeCell } from "./cell";
 import { Execution } from "./execution";
 import { type Kept, keep, restore } from "./kept";
@@ -210,8 +210,6 @@ export class Notebook {
     interrupt = () => this.runs.interrupt();
 
     answer = (cell: Cell, request: Line, value: string) => this.runs.answer(cell, request, value);
-
-    restartKernels = () => send(session(this.sessionId, "restart"), { method: "POST" });
 
     // ---- Changes
 
