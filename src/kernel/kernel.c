@@ -87,11 +87,13 @@ kernel_on_warm(void *arg)
 }
 
 static void
-kernel_on_asked(const struct kg_error *err, void *arg)
+kernel_on_asked(const json_t *content, const char *failure, void *arg)
 {
     struct kernel *kernel = arg;
-    if (kernel->making)
-        savepoint_making_on_asked(kernel->making, err);
+    if (kernel->question)
+        kernel_question_on_answer(kernel->question, content, failure);
+    else if (kernel->making)
+        savepoint_making_on_asked(kernel->making, content, failure);
 }
 
 static const struct runner_events runner_events = {
@@ -312,6 +314,7 @@ kernel_free(struct kernel *kernel, const char *reason)
         return;
     const char *evalue = reason ? reason : "the session was ended";
     savepoint_making_fail(kernel->making, evalue);
+    kernel_question_fail(kernel->question, evalue);
     runner_end(&kernel->runner, evalue);
     hub_fini(&kernel->hub, evalue);
     process_fini(&kernel->process);

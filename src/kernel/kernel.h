@@ -319,5 +319,21 @@ KG_MUST_CHECK struct savepoint_making *kernel_make_savepoint(struct kernel *kern
 // `fn` is not called any more. NULL is fine.
 void savepoint_making_cancel(struct savepoint_making *making);
 
+// ---- Questions ------------------------------------------------------------------------------
+
+// Asks a kernel something between two cells: complete_request, inspect_request and the like
+// ("Messages on the shell ROUTER/DEALER channel"). `content` is taken.
+struct kernel_question;
+// `content` is what the kernel replies, an object, borrowed and untrusted; NULL with `err`.
+typedef void (*kernel_answer_fn)(const json_t *content, const struct kg_error *err, void *arg);
+// KG_KERNEL_BUSY: the kernel runs code, is not ready, or answers another question. `fn` fires once,
+// later, within `timeout_ms`.
+KG_MUST_CHECK struct kernel_question *kernel_ask(struct kernel *kernel, const char *msg_type,
+                                                 json_t *content, int64_t timeout_ms,
+                                                 kernel_answer_fn fn, void *arg,
+                                                 struct kg_error *err);
+// `fn` is not called any more. NULL is fine.
+void kernel_question_cancel(struct kernel_question *question);
+
 // The agent reports that the process `pid` of a kernel has ended (see sandbox_events).
 void kernel_on_exit(struct kernel *kernel, int pid, int exit_code, int signal, bool oom);

@@ -19,7 +19,8 @@ struct kernel {
     const struct process_end *end; // while it is reported; NULL: its end was asked for
     int64_t replaced_ms;           // clock_wall_ms(); 0: its process is the first one
     char *replaced_why;
-    struct savepoint_making *making; // NULL: none is being made
+    struct savepoint_making *making;  // NULL: none is being made
+    struct kernel_question *question; // NULL: none is asked
     char *end_reason; // why the last process ended by itself; NULL: its end was asked for
     kernel_restart_fn on_restarted;
     void *on_restarted_arg;
@@ -27,7 +28,15 @@ struct kernel {
 
 // ---- savepoint_make.c -----------------------------------------------------------------------
 
-// The kernel has answered the request for a savepoint; with `err`, it will not.
-void savepoint_making_on_asked(struct savepoint_making *making, const struct kg_error *err);
+// The kernel has answered the request for a savepoint; NULL with the reason: it will not.
+void savepoint_making_on_asked(struct savepoint_making *making, const json_t *content,
+                               const char *failure);
 // Ends it, and calls back; NULL is fine.
 void savepoint_making_fail(struct savepoint_making *making, const char *why);
+
+// ---- question.c -----------------------------------------------------------------------------
+
+void kernel_question_on_answer(struct kernel_question *question, const json_t *content,
+                               const char *failure);
+// As savepoint_making_fail().
+void kernel_question_fail(struct kernel_question *question, const char *why);

@@ -16,7 +16,7 @@ enum { SETTLE_MS = 1000, EXIT_MS = 2000, WARM_UP_MS = 30 * 1000, GRACE_MS = 3000
 // A kernel that began less than EARLY_MS ago may have missed a signal, so another one follows.
 enum { EARLY_MS = 200, AGAIN_MS = 1000 };
 // Code or values above this are made into a request on a worker.
-enum { LARGE_REQUEST = 64 * 1024, ASK_MS = 10 * 1000 };
+enum { LARGE_REQUEST = 64 * 1024 };
 enum { MAX_ABORTED = 16 }; // requests of one execution
 
 // Whether the process that an execution ran on is still there when it ends.
@@ -317,30 +317,20 @@ on_warm_reply(struct kernel_runner *runner)
 }
 
 static void
-end_asking(struct kernel_runner *runner, const char *failure)
+end_asking(struct kernel_runner *runner, const json_t *content, const char *failure)
 {
-    struct kg_error err = {0};
     if (runner->ask_id[0] == '\0')
         return;
     runner->ask_id[0] = '\0';
     loop_timer_stop(runner->asking);
     loop_timer_start(runner->next, 0);
-    if (failure)
-        kg_error_set(&err, KG_SAVEPOINT_FAILED, 0, "%.200s", failure);
-    runner->events->on_asked(failure ? &err : NULL, runner->arg);
-}
-
-static void
-on_ask_reply(struct kernel_runner *runner, const json_t *content)
-{
-    bool ok = strcmp(string_of(content, "status", "error"), "ok") == 0;
-    end_asking(runner, ok ? NULL : string_of(content, "evalue", "the kernel refused"));
+    runner->events->on_asked(content, failure, runner->arg);
 }
 
 static void
 runner_on_asking_too_long(void *arg)
 {
-    end_asking(arg, "the kernel did not answer in time");
+    end_asking(arg, NULL, "the kernel did not answer in time");
 }
 
 // Failed or not, it has run: what a tap sends then shows the kernel's own errors.
@@ -414,8 +404,9 @@ runner_on_message(struct kernel_runner *runner, enum jupyter_channel channel,
             on_warm_reply(runner);
         else if (is_reply && strcmp(message->parent_id, runner->startup_id) == 0)
             on_startup_reply(runner, message->content);
-        else if (is_reply && strcmp(message->parent_id, runner->ask_id) == 0)
-            on_ask_reply(runner, message->content);
+        else if (channel == JUPYTER_SHELL && *runner->ask_id &&
+                 strcmp(message->parent_id, runner->ask_id) == 0)
+            end_asking(runner, message->content, NULL);
         else if (channel == JUPYTER_SHELL && *run->probe_id &&
                  strcmp(message->parent_id, run->probe_id) == 0)
             run_end_unanswered(runner);
@@ -709,15 +700,18 @@ runner_warm_up(struct kernel_runner *runner)
 }
 
 int
-runner_ask(struct kernel_runner *runner, const char *code, struct kg_error *err)
+runner_ask(struct kernel_runner *runner, const char *msg_type, json_t *content, int64_t timeout_ms,
+           struct kg_error *err)
 {
-    if (runner->process->state != PROCESS_UP || runner->run.execution)
+    if (runner->process->state != PROCESS_UP || runner->run.execution || *runner->ask_id) {
+        json_decref(content);
         return kg_error_set(err, KG_KERNEL_BUSY, 0, "the kernel runs code");
-    if (send_silent(runner, code, runner->ask_id, err) < 0) {
+    }
+    if (process_send(runner->process, msg_type, content, runner->ask_id, err) < 0) {
         runner->ask_id[0] = '\0';
         return -1;
     }
-    loop_timer_start(runner->asking, ASK_MS);
+    loop_timer_start(runner->asking, timeout_ms);
     return 0;
 }
 
@@ -771,7 +765,7 @@ runner_on_replacing(struct kernel_runner *runner)
     runner->started_up = false;
     runner->warmup_id[0] = runner->startup_id[0] = '\0';
     loop_timer_stop(runner->warming);
-    end_asking(runner, "the kernel ended meanwhile");
+    end_asking(runner, NULL, "the kernel ended meanwhile");
     run_stop_timers(&runner->run);
     update_hold(runner);
 }

@@ -76,8 +76,8 @@ struct runner_events {
     void (*on_execution_done)(struct execution *execution, void *arg);
     // The warm-up has ended; not called where the process is replaced before.
     void (*on_warm)(void *arg);
-    // runner_ask() was answered; with `err` it was not, or the code has failed.
-    void (*on_asked)(const struct kg_error *err, void *arg);
+    // The reply to runner_ask(); NULL with the reason: there will be none.
+    void (*on_asked)(const json_t *content, const char *failure, void *arg);
 };
 
 // Invariants: an execution runs only while the process is UP, and while it is REPLACING because of
@@ -118,8 +118,10 @@ void runner_end(struct kernel_runner *runner, const char *evalue);
 struct execution *runner_execute(struct kernel_runner *runner,
                                  const struct execution_request *request, struct kg_error *err);
 bool runner_warm_up(struct kernel_runner *runner);
-// Runs silent code in a kernel that is ready and runs nothing; on_asked follows. Executions wait.
-KG_MUST_CHECK int runner_ask(struct kernel_runner *runner, const char *code, struct kg_error *err);
+// Sends a request (`content` is taken) on shell to a kernel that is ready and runs nothing, one at a
+// time; on_asked follows, within `timeout_ms`. Executions wait meanwhile.
+KG_MUST_CHECK int runner_ask(struct kernel_runner *runner, const char *msg_type, json_t *content,
+                             int64_t timeout_ms, struct kg_error *err);
 bool runner_is_busy(const struct kernel_runner *runner);
 // Interrupts the running execution, if there is one, and empties the queue.
 void runner_interrupt(struct kernel_runner *runner);

@@ -7,7 +7,7 @@
 #include "kernel_priv.h"
 #include "savepoint_ask_priv.h"
 
-enum { AGENT_TIMEOUT_MS = 10 * 1000, ANSWER_TIMEOUT_MS = 10 * 1000 };
+enum { AGENT_TIMEOUT_MS = 10 * 1000, ASK_MS = 10 * 1000, ANSWER_TIMEOUT_MS = 10 * 1000 };
 enum { CONNECTION_ID_LEN = 8, MAX_LOST = 8, MAX_LOST_BYTES = 80 };
 
 struct savepoint_making {
@@ -110,10 +110,15 @@ making_on_answer(const json_t *answer, const struct kg_error *ask_err, void *arg
 
 // The kernel has answered the request, and forks, or its process has been lost.
 void
-savepoint_making_on_asked(struct savepoint_making *making, const struct kg_error *err)
+savepoint_making_on_asked(struct savepoint_making *making, const json_t *content,
+                          const char *failure)
 {
-    if (err) {
-        making_end(making, err);
+    const char *status = json_string_value(json_object_get(content, "status"));
+    const char *evalue = json_string_value(json_object_get(content, "evalue"));
+    if (!failure && (!status || strcmp(status, "ok") != 0))
+        failure = evalue ? evalue : "the kernel refused";
+    if (failure) {
+        savepoint_making_fail(making, failure);
         return;
     }
     json_auto_t *hello = json_object();
@@ -143,7 +148,10 @@ making_on_expected(const json_t *body, const struct kg_error *agent_err, void *a
     json_auto_t *plan = json_pack("{s:s}", "connection_file", file);
     KG_AUTO_FREE char *text = json_dumps(plan, JSON_ENSURE_ASCII);
     KG_AUTO_FREE char *code = request_fill_template(kernel_spec(kernel)->savepoint_code, text);
-    if (runner_ask(&kernel->runner, code, &err) < 0)
+    json_t *content = json_pack("{s:s, s:b, s:b, s:{}, s:b, s:b}", "code", code, "silent", 1,
+                                "store_history", 0, "user_expressions", "allow_stdin", 0,
+                                "stop_on_error", 0);
+    if (runner_ask(&kernel->runner, "execute_request", content, ASK_MS, &err) < 0)
         making_end(making, &err);
 }
 
@@ -157,7 +165,7 @@ kernel_make_savepoint(struct kernel *kernel, const char *name, kernel_savepoint_
         kg_error_set(err, KG_UNSUPPORTED, 0, "the kernel %s has no savepoints", spec->name);
         return NULL;
     }
-    if (kernel->making || kernel_is_busy(kernel) || kernel_state(kernel) != KERNEL_READY) {
+    if (kernel->making || kernel->question || kernel_is_busy(kernel) || kernel_state(kernel) != KERNEL_READY) {
         kg_error_set(
             err, KG_KERNEL_BUSY, 0, "the kernel is %s: a savepoint is made between two cells",
             kernel->making ? "making a savepoint" : kernel_state_name(kernel_state(kernel)));
@@ -193,7 +201,7 @@ void
 savepoint_making_fail(struct savepoint_making *making, const char *why)
 {
     struct kg_error err = {0};
-    kg_error_set(&err, KG_SAVEPOINT_FAILED, 0, "%s", why);
+    kg_error_set(&err, KG_SAVEPOINT_FAILED, 0, "%.200s", why);
     if (making)
         making_end(making, &err);
 }

@@ -40,6 +40,8 @@ ALLOWED = {
     ("GET", "/api/v1/sessions/{id}/terminal"): {"terminal"},
     ("GET", "/api/v1/sessions/{id}/ports"): {"ports"},
     ("POST", "/api/v1/sessions/{id}/ports/{port}"): {"ports"},
+    ("POST", "/api/v1/sessions/{id}/complete"): {"run"},
+    ("POST", "/api/v1/sessions/{id}/inspect"): {"run"},
     ("POST", "/api/v1/sessions/{id}/savepoints"): {"run"},
     ("GET", "/api/v1/sessions/{id}/savepoints"): {"read", "run"},
     ("DELETE", "/api/v1/sessions/{id}/savepoints/{savepoint}"): {"run"},

@@ -6,6 +6,8 @@
 #include <string.h>
 
 #include "api_priv.h"
+#include "session.h"
+#include "session_kernels.h"
 #include "sessions.h"
 
 struct session *
@@ -67,6 +69,18 @@ reply_envelope(struct http_request *request, json_t *data)
     http_reply_json(
         request, 200,
         json_pack("{s:i, s:s, s:o}", "resultCode", 0, "resultMsg", "success", "data", data));
+}
+
+struct kernel *
+api_kernel_of(const struct session *session, const struct kernelspec *spec, const char *branch,
+              struct kg_error *err)
+{
+    if (branch || spec)
+        return session_kernel_find(session, branch ? branch : spec->name, err);
+    struct kernel *first = session_first_kernel(session);
+    if (!first)
+        kg_error_set(err, KG_NOT_FOUND, 0, "the session has no kernel");
+    return first;
 }
 
 void

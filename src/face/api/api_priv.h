@@ -34,6 +34,17 @@ struct execute_body {
 KG_MUST_CHECK int execute_body_parse(const struct api_context *context, const json_t *root,
                                      struct execute_body *ret, struct kg_error *err);
 
+// The bodies of POST sessions/{id}/complete and …/inspect; borrowed.
+struct question_body {
+    const char *code;
+    int64_t cursor_pos; // in characters; by default the end of the code
+    int64_t detail_level;
+    const char *branch;            // the kernel's name; or NULL
+    const struct kernelspec *spec; // its default kernel; or NULL
+};
+KG_MUST_CHECK int question_body_parse(const struct api_context *context, const json_t *root,
+                                      struct question_body *ret, struct kg_error *err);
+
 // The bodies of POST sessions/{id}/savepoints and of …/branches; borrowed.
 struct savepoint_body {
     const char *name;              // or NULL; of a branch always there
@@ -237,6 +248,10 @@ struct session *api_session(struct http_request *request, const struct api_conte
                             struct kg_error *err);
 // The same; if it returns NULL, it has replied with the error.
 struct session *api_find_session(struct http_request *request, const struct api_context *context);
+// The kernel that a body means: a branch, the default kernel of a kernelspec, or (both NULL) the
+// session's first one. Borrowed; NULL with `err`.
+struct kernel *api_kernel_of(const struct session *session, const struct kernelspec *spec,
+                             const char *branch, struct kg_error *err);
 
 // A change of a session that waits until it is recorded; the request owns it.
 struct api_recording {

@@ -168,17 +168,56 @@ execute_body_parse(const struct api_context *context, const json_t *root, struct
 
 static int
 take_kernel_of_session(const struct api_context *context, const json_t *root,
-                       struct savepoint_body *ret, struct kg_error *err)
+                       const struct kernelspec **ret_spec, const char **ret_branch,
+                       struct kg_error *err)
 {
     const char *kernel;
+    *ret_spec = NULL;
     if (take_string(root, "kernel", &kernel, err) < 0 ||
-        take_string(root, "branch", &ret->branch, err) < 0)
+        take_string(root, "branch", ret_branch, err) < 0)
         return -1;
-    if (kernel && ret->branch)
+    if (kernel && *ret_branch)
         return kg_error_set(err, KG_INVALID, 0, "kernel and branch: give one of them");
     if (kernel)
-        ret->spec = kernelspecs_find(context->face->specs, kernel, err);
-    return kernel && !ret->spec ? -1 : 0;
+        *ret_spec = kernelspecs_find(context->face->specs, kernel, err);
+    return kernel && !*ret_spec ? -1 : 0;
+}
+
+static int
+take_count(const json_t *root, const char *name, int64_t fallback, int64_t max, int64_t *ret,
+           struct kg_error *err)
+{
+    const json_t *value = member(root, name);
+    *ret = value ? json_integer_value(value) : fallback;
+    if (value && (!json_is_integer(value) || *ret < 0 || *ret > max))
+        return kg_error_set(err, KG_INVALID, 0, "%s must be an integer from 0 to %lld", name,
+                            (long long)max);
+    return 0;
+}
+
+static int64_t
+count_characters(const char *text)
+{
+    int64_t n = 0;
+    for (; *text; text++)
+        n += ((unsigned char)*text & 0xc0) != 0x80;
+    return n;
+}
+
+int
+question_body_parse(const struct api_context *context, const json_t *root,
+                    struct question_body *ret, struct kg_error *err)
+{
+    static const char *const names[] = {"code",   "cursor_pos", "detail_level",
+                                        "kernel", "branch",     NULL};
+    *ret = (struct question_body){0};
+    if (check_names(root, names, err) < 0 || take_code(context, root, &ret->code, err) < 0)
+        return -1;
+    int64_t end = count_characters(ret->code);
+    if (take_count(root, "cursor_pos", end, end, &ret->cursor_pos, err) < 0 ||
+        take_count(root, "detail_level", 0, 1, &ret->detail_level, err) < 0)
+        return -1;
+    return take_kernel_of_session(context, root, &ret->spec, &ret->branch, err);
 }
 
 int
@@ -189,7 +228,7 @@ savepoint_body_parse(const struct api_context *context, const json_t *root,
     *ret = (struct savepoint_body){0};
     if (check_names(root, names, err) < 0 || take_string(root, "name", &ret->name, err) < 0)
         return -1;
-    return take_kernel_of_session(context, root, ret, err);
+    return take_kernel_of_session(context, root, &ret->spec, &ret->branch, err);
 }
 
 int
@@ -200,7 +239,7 @@ branch_body_parse(const struct api_context *context, const json_t *root, struct 
     *ret = (struct savepoint_body){0};
     if (check_names(root, names, err) < 0 || take_string(root, "name", &ret->name, err) < 0 ||
         take_string(root, "from", &ret->from, err) < 0 ||
-        take_kernel_of_session(context, root, ret, err) < 0)
+        take_kernel_of_session(context, root, &ret->spec, &ret->branch, err) < 0)
         return -1;
     if (!ret->name)
         return kg_error_set(err, KG_INVALID, 0, "name is missing: a name for the branch");

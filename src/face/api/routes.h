@@ -58,6 +58,10 @@
           HTTP_KEY_IN_QUERY, session_in_path)                                                      \
     ROUTE(DELETE, "/api/v1/sessions/{id}/tokens/{token}", handle_token_revoke,                     \
           0, session_in_path)                                                                      \
+    ROUTE(POST, "/api/v1/sessions/{id}/complete", handle_session_complete,                         \
+          HTTP_JSON_BODY | HTTP_SCOPE_RUN, session_in_path)                                        \
+    ROUTE(POST, "/api/v1/sessions/{id}/inspect", handle_session_inspect,                           \
+          HTTP_JSON_BODY | HTTP_SCOPE_RUN, session_in_path)                                        \
     ROUTE(POST, "/api/v1/sessions/{id}/savepoints", handle_savepoint_make,                         \
           HTTP_JSON_BODY | HTTP_SCOPE_RUN, session_in_path)                                        \
     ROUTE(GET, "/api/v1/sessions/{id}/savepoints", handle_savepoint_list,                          \

@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "api_priv.h"
-#include "session.h"
 #include "session_kernels.h"
 #include "session_savepoints.h"
 
@@ -71,18 +70,6 @@ reply_made(struct savepoint_request *self, const json_t *savepoint)
     http_reply_json(self->request, 201, json_incref((json_t *)(uintptr_t)savepoint));
 }
 
-// The kernel that a body means.
-static struct kernel *
-find_kernel(const struct session *session, const struct savepoint_body *body, struct kg_error *err)
-{
-    if (body->branch || body->spec)
-        return session_kernel_find(session, body->branch ? body->branch : body->spec->name, err);
-    struct kernel *first = session_first_kernel(session);
-    if (!first)
-        kg_error_set(err, KG_NOT_FOUND, 0, "the session has no kernel");
-    return first;
-}
-
 void
 handle_savepoint_make(struct http_request *request, void *arg)
 {
@@ -95,7 +82,7 @@ handle_savepoint_make(struct http_request *request, void *arg)
     json_auto_t *root = http_request_json(request, &err);
     struct kernel *kernel = NULL;
     if (root && savepoint_body_parse(context, root, &body, &err) == 0)
-        kernel = find_kernel(session, &body, &err);
+        kernel = api_kernel_of(session, body.spec, body.branch, &err);
     if (!kernel) {
         http_reply_error(request, &err);
         return;
@@ -175,7 +162,7 @@ handle_branch_open(struct http_request *request, void *arg)
     json_auto_t *root = http_request_json(request, &err);
     struct kernel *kernel = NULL;
     if (root && branch_body_parse(context, root, &body, &err) == 0)
-        kernel = find_kernel(session, &body, &err);
+        kernel = api_kernel_of(session, body.spec, body.branch, &err);
     if (!kernel) {
         http_reply_error(request, &err);
         return;

@@ -104,9 +104,9 @@ const base64url = (text: string) =>
 
 /** A WebSocket to the gateway. Its key goes as a subprotocol: browsers send no other headers, and an
  * address would be in logs. */
-export function openSocket(where: string, protocol = "kernelgate.terminal"): WebSocket {
+export function openSocket(where: string): WebSocket {
     const key = getKey();
-    const offered = [protocol];
+    const offered = ["kernelgate.terminal"];
     if (key) offered.push(`kernelgate.key.${base64url(key)}`);
     const url = new URL(where, base);
     url.protocol = url.protocol.replace("http", "ws");

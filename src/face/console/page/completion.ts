@@ -8,7 +8,7 @@ import type {
 import { localCompletionSource as javascriptNames } from "@codemirror/lang-javascript";
 import { globalCompletion, localCompletionSource as pythonNames } from "@codemirror/lang-python";
 
-import type { KernelChannel } from "./kernel_channel";
+import { ask, session } from "./api";
 
 const OPTIONS_MAX = 300;
 const HELP_MAX = 20_000; // characters
@@ -52,13 +52,20 @@ async function bySyntax(language: string, context: CompletionContext) {
     return unique.length ? { from, options: unique, validFor: /^\w*$/ } : null;
 }
 
-function optionsOf(reply: Record<string, any>): Completion[] {
+interface Completed {
+    matches: string[];
+    types: { text: string; type: string }[];
+    cursor_start: number;
+}
+interface Inspected {
+    found: boolean;
+    data: Record<string, string>;
+}
+
+function optionsOf(reply: Completed): Completion[] {
     const kinds = new Map<string, string>();
-    for (const each of reply.metadata?._jupyter_types_experimental ?? [])
-        if (typeof each?.text === "string") kinds.set(each.text, String(each.type ?? ""));
-    const matches: unknown[] = Array.isArray(reply.matches) ? reply.matches : [];
-    return matches
-        .filter((match) => typeof match === "string")
+    for (const { text, type } of reply.types) kinds.set(text, type);
+    return reply.matches
         .slice(0, OPTIONS_MAX)
         .map((label, i) => {
             const kind = kinds.get(label) ?? "";
@@ -66,25 +73,28 @@ function optionsOf(reply: Record<string, any>): Completion[] {
         });
 }
 
-/** `asks` says whether the kernel may be asked: it is that of the cell, and not busy. */
+/** `kernel` names the kernel of the cell; null: it is not to be asked. */
 export function assist(
-    channel: KernelChannel,
+    sessionId: string,
     language: () => string,
-    asks: () => boolean,
+    kernel: () => string | null,
 ): Assistant {
-    const request = async (type: string, content: Record<string, unknown>) => {
-        const reply = asks() ? await channel.request(type, content) : null;
-        return reply?.status === "ok" ? reply : null;
+    // A kernel that is busy, or too slow, refuses.
+    const request = async <T>(what: string, content: Record<string, unknown>) => {
+        const name = kernel();
+        if (name === null) return null;
+        const body = { ...content, kernel: name };
+        return ask<T>(session(sessionId, what), { method: "POST", body }).catch(() => null);
     };
     const byKernel = async (context: CompletionContext): Promise<CompletionResult | null> => {
         const code = context.state.doc.toString();
-        const reply = await request("complete", {
+        const reply = await request<Completed>("complete", {
             code,
             cursor_pos: toCharacters(code, context.pos),
         });
         const options = reply ? optionsOf(reply) : [];
         if (!options.length || context.aborted) return null;
-        const from = toPosition(code, Number(reply!.cursor_start) || 0);
+        const from = toPosition(code, reply!.cursor_start);
         return { from: Math.min(from, context.pos), options, validFor: /^[\w.]*$/ };
     };
     return {
@@ -92,9 +102,9 @@ export function assist(
             (await byKernel(context)) ?? (context.aborted ? null : bySyntax(language(), context)),
         inspect: async (code, position) => {
             const cursor_pos = toCharacters(code, position);
-            const reply = await request("inspect", { code, cursor_pos, detail_level: 0 });
-            const text = reply?.found ? reply.data?.["text/plain"] : null;
-            return typeof text === "string" ? text.slice(0, HELP_MAX) : null;
+            const reply = await request<Inspected>("inspect", { code, cursor_pos });
+            const text = reply?.found ? reply.data["text/plain"] : null;
+            return text ? text.slice(0, HELP_MAX) : null;
         },
     };
 }

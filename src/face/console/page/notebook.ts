@@ -30,7 +30,6 @@ export class Notebook {
     isKept = true; // for a reload
     changes = 0; // since it was opened or saved
     onChange = () => {};
-    onRun = () => {}; // before code is sent
     readonly runs: Runs;
     private removed: Removed[][] = [];
     private cut: Cell | null = null;
@@ -202,7 +201,6 @@ export class Notebook {
 
     run(cells: Cell[], timeout: number) {
         const code = cells.filter((cell) => cell.type === "code" && cell.source.trim());
-        this.onRun();
         this.runs.start(code, timeout);
         this.edited();
     }
