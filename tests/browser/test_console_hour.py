@@ -77,6 +77,9 @@ def test_an_hour_in_the_console(tab, sandbox, tmp_path):
     page.reload()
     expect(console.cells).to_have_count(5)
     assert console.sources() == before
+    for cell, text in (title, "Rain in three cities"), (table, "Oslo"):
+        cell.scroll_into_view_if_needed()  # frames are loaded when they come into view, and grow then
+        expect(cell.frame_locator("iframe").get_by_text(text)).to_be_visible()
     expect(figure.locator("img")).to_be_visible()
     expect(total.locator(".text")).to_contain_text("1491")
     expect(console.run("rain['mm'].max()").locator(".text")).to_contain_text("763")

@@ -3,35 +3,36 @@
 
 import { useEffect, useRef } from "preact/hooks";
 
-const NEAR = 160; // pixels
+const NEAR = 4; // pixels
 
-const isAtEnd = () => {
-    const { scrollHeight, clientHeight, scrollTop } = document.documentElement;
-    return scrollHeight - clientHeight - scrollTop < NEAR;
-};
-const toEnd = () => window.scrollTo(0, document.documentElement.scrollHeight);
+const page = () => document.documentElement;
+const isAtEnd = () => page().scrollHeight - page().clientHeight - page().scrollTop < NEAR;
 
 /** Returns where the content is to be, and what goes to the end. `pauses`: what grows now is where
  * somebody writes. */
 export function useFollow(pauses: () => boolean) {
     const content = useRef<HTMLDivElement>(null);
     const follows = useRef(true);
+    const last = useRef(0); // where the page was
+    // Who scrolls up leaves the end, which may have moved on before this is called.
+    const look = () => {
+        follows.current = isAtEnd() || (follows.current && page().scrollTop >= last.current);
+        last.current = page().scrollTop;
+    };
+    const toEnd = () => {
+        window.scrollTo(0, page().scrollHeight);
+        last.current = page().scrollTop;
+    };
     useEffect(() => {
-        let last = 0;
-        // Only who scrolls up leaves the end: it may have moved on before this is called.
-        const onScroll = () => {
-            const { scrollTop } = document.documentElement;
-            follows.current = isAtEnd() || (follows.current && scrollTop >= last);
-            last = scrollTop;
-        };
         const observer = new ResizeObserver(() => {
+            look();
             if (follows.current && !pauses()) toEnd();
         });
         observer.observe(content.current!);
-        addEventListener("scroll", onScroll, { passive: true });
+        addEventListener("scroll", look, { passive: true });
         return () => {
             observer.disconnect();
-            removeEventListener("scroll", onScroll);
+            removeEventListener("scroll", look);
         };
     }, []);
     const goToEnd = () => {
