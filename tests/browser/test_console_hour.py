@@ -17,6 +17,12 @@ NOTEBOOK = new_notebook(
         ),
     ]
 )
+# What Plotly displays, without Plotly.
+PLOT = """
+display({"application/vnd.plotly.v1+json": {
+    "data": [{"type": "bar", "x": list(rain["city"]), "y": [int(mm) for mm in rain["mm"]]}], "layout": {},
+}}, raw=True)
+"""
 CSV = "city,mm\nLima,6\nOslo,763\nPune,722\n"
 
 
@@ -58,6 +64,11 @@ def test_an_hour_in_the_console(tab, sandbox, tmp_path):
     expect(figure.get_by_role("button", name="rain.pdf")).to_be_visible()
     expect(console.new_cell).to_be_focused()
 
+    # A chart of Plotly.
+    plot = console.run(PLOT)
+    expect(plot.frame_locator("iframe").locator("svg").first).to_be_visible()
+    console.until_done(plot)
+
     # A package.
     installed = console.run(
         "%pip install humanize==4.11.0\nimport humanize\nhumanize.intcomma(1491)"
@@ -70,12 +81,12 @@ def test_an_hour_in_the_console(tab, sandbox, tmp_path):
     page.get_by_role("button", name="Interrupt").click()
     expect(endless.locator(".status")).to_contain_text("interrupted")
     console.press("Escape", "k", "d", "d")
-    expect(console.cells).to_have_count(5)
+    expect(console.cells).to_have_count(6)
 
     # A reload changes nothing.
     before = console.sources()
     page.reload()
-    expect(console.cells).to_have_count(5)
+    expect(console.cells).to_have_count(6)
     assert console.sources() == before
     for cell, text in (title, "Rain in three cities"), (table, "Oslo"):
         cell.scroll_into_view_if_needed()  # frames are loaded when they come into view, and grow then

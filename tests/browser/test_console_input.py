@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Code that asks for a line: the field below its output. The gateway's part is played by the test."""
+"""Code that asks for a line: the field below its output. In most tests the gateway's part is played."""
 
 import json
 
@@ -145,3 +145,30 @@ def test_an_answer_that_is_refused_can_be_sent_again(console):
     assert played.answers == [{"value": "kept"}] * 2
     played.done()
     console.until_done(cell)
+
+
+def test_a_kernel_asks(console):
+    """The kernel's own input() and getpass(), also after a reload."""
+    cell = console.run(
+        "from getpass import getpass\nname = input('Name: ')\nsecret = getpass('Secret: ')\n"
+        "print('hello', name, len(secret))"
+    )
+    expect(cell.get_by_label("Name:")).to_be_focused()
+    console.page.keyboard.type("Ada")
+    console.press("Enter")
+    expect(cell.get_by_label("Secret:")).to_have_attribute("type", "password")
+    console.page.reload()
+    expect(cell.get_by_label("Secret:")).to_be_focused()
+    console.page.keyboard.type("hunter2")
+    console.press("Enter")
+    expect(cell.locator(".text")).to_contain_text("hello Ada 7")
+    console.until_done(cell)
+    assert "hunter2" not in console.page.inner_text("body")
+
+
+def test_a_kernel_that_asks_is_interrupted(console):
+    cell = console.run("input('? ')")
+    expect(cell.get_by_label("?")).to_be_focused()
+    console.page.get_by_role("button", name="Interrupt").click()
+    expect(cell.get_by_label("?")).to_have_count(0)
+    expect(cell.locator(".status")).to_contain_text("interrupted")
