@@ -33,10 +33,3 @@ void savepoint_making_on_asked(struct savepoint_making *making, const json_t *co
                                const char *failure);
 // Ends it, and calls back; NULL is fine.
 void savepoint_making_fail(struct savepoint_making *making, const char *why);
-
-// ---- question.c -----------------------------------------------------------------------------
-
-void kernel_question_on_answer(struct kernel_question *question, const json_t *content,
-                               const char *failure);
-// As savepoint_making_fail().
-void kernel_question_fail(struct kernel_question *question, const char *why);

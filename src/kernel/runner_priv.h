@@ -118,8 +118,8 @@ void runner_end(struct kernel_runner *runner, const char *evalue);
 struct execution *runner_execute(struct kernel_runner *runner,
                                  const struct execution_request *request, struct kg_error *err);
 bool runner_warm_up(struct kernel_runner *runner);
-// Sends a request (`content` is taken) on shell to a kernel that is ready and runs nothing, one at a
-// time; on_asked follows, within `timeout_ms`. Executions wait meanwhile.
+// Sends a request (`content` is taken) on shell to a kernel that is ready and runs nothing, one at
+// a time; on_asked follows, within `timeout_ms`. Executions wait meanwhile.
 KG_MUST_CHECK int runner_ask(struct kernel_runner *runner, const char *msg_type, json_t *content,
                              int64_t timeout_ms, struct kg_error *err);
 bool runner_is_busy(const struct kernel_runner *runner);

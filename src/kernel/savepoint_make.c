@@ -148,9 +148,9 @@ making_on_expected(const json_t *body, const struct kg_error *agent_err, void *a
     json_auto_t *plan = json_pack("{s:s}", "connection_file", file);
     KG_AUTO_FREE char *text = json_dumps(plan, JSON_ENSURE_ASCII);
     KG_AUTO_FREE char *code = request_fill_template(kernel_spec(kernel)->savepoint_code, text);
-    json_t *content = json_pack("{s:s, s:b, s:b, s:{}, s:b, s:b}", "code", code, "silent", 1,
-                                "store_history", 0, "user_expressions", "allow_stdin", 0,
-                                "stop_on_error", 0);
+    json_t *content =
+        json_pack("{s:s, s:b, s:b, s:{}, s:b, s:b}", "code", code, "silent", 1, "store_history", 0,
+                  "user_expressions", "allow_stdin", 0, "stop_on_error", 0);
     if (runner_ask(&kernel->runner, "execute_request", content, ASK_MS, &err) < 0)
         making_end(making, &err);
 }
@@ -165,7 +165,8 @@ kernel_make_savepoint(struct kernel *kernel, const char *name, kernel_savepoint_
         kg_error_set(err, KG_UNSUPPORTED, 0, "the kernel %s has no savepoints", spec->name);
         return NULL;
     }
-    if (kernel->making || kernel->question || kernel_is_busy(kernel) || kernel_state(kernel) != KERNEL_READY) {
+    if (kernel->making || kernel->question || kernel_is_busy(kernel) ||
+        kernel_state(kernel) != KERNEL_READY) {
         kg_error_set(
             err, KG_KERNEL_BUSY, 0, "the kernel is %s: a savepoint is made between two cells",
             kernel->making ? "making a savepoint" : kernel_state_name(kernel_state(kernel)));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Savepoints: the list, how they are made, restored and dropped, and calls about them.
+// How savepoints are made, restored and dropped, and calls about them.
 
 #include "session_savepoints.h"
 
@@ -9,20 +9,7 @@
 
 #include "sessions_priv.h"
 
-enum { ID_LEN = 10, DROPPED_MAX = 16 };
-
-// ---- The list -------------------------------------------------------------------------------
-
-struct session_savepoint *
-session_savepoint_named(const struct session *session, const char *id)
-{
-    struct session_savepoint *savepoint;
-    TAILQ_FOREACH(savepoint, &session->savepoints, link) {
-        if (strcmp(savepoint->id, id) == 0)
-            return savepoint;
-    }
-    return NULL;
-}
+enum { ID_LEN = 10 };
 
 static struct session_savepoint *
 savepoint_find(const struct session *session, const char *id, struct kg_error *err)
@@ -34,107 +21,7 @@ savepoint_find(const struct session *session, const char *id, struct kg_error *e
     return NULL;
 }
 
-struct session_savepoint *
-session_savepoint_add(struct session *session, const char *id, const struct kernelspec *spec,
-                      const char *kernel, const char *name)
-{
-    struct session_savepoint *savepoint = KG_NEW(struct session_savepoint);
-    snprintf(savepoint->id, sizeof savepoint->id, "%s", id);
-    savepoint->spec = spec;
-    savepoint->kernel = kg_strdup(kernel);
-    savepoint->name = name ? kg_strdup(name) : NULL;
-    savepoint->created_wall_ms = clock_wall_ms();
-    TAILQ_INSERT_TAIL(&session->savepoints, savepoint, link);
-    return savepoint;
-}
-
-static void
-savepoint_free(struct session *session, struct session_savepoint *savepoint)
-{
-    TAILQ_REMOVE(&session->savepoints, savepoint, link);
-    json_decref(savepoint->lost);
-    free(savepoint->kernel);
-    free(savepoint->name);
-    free(savepoint);
-}
-
-static json_t *
-savepoint_describe(const struct session_savepoint *savepoint)
-{
-    char created[CLOCK_RFC3339_LEN];
-    clock_format_rfc3339(savepoint->created_wall_ms, created);
-    json_t *memory =
-        savepoint->memory_bytes < 0 ? json_null() : json_integer(savepoint->memory_bytes);
-    return json_pack("{s:s, s:o, s:s, s:s, s:I, s:o, s:O}", "savepoint", savepoint->id, "name",
-                     savepoint->name ? json_string(savepoint->name) : json_null(), "kernel",
-                     savepoint->kernel, "created_at", created, "execution_count",
-                     (json_int_t)savepoint->execution_count, "memory_bytes", memory, "lost",
-                     savepoint->lost);
-}
-
-static bool
-is_listed(const struct session_savepoint *savepoint)
-{
-    return savepoint->is_ready && !savepoint->is_hidden;
-}
-
-json_t *
-session_savepoints_describe(const struct session *session)
-{
-    json_t *list = json_array();
-    const struct session_savepoint *savepoint;
-    TAILQ_FOREACH(savepoint, &session->savepoints, link) {
-        if (is_listed(savepoint))
-            json_array_append_new(list, savepoint_describe(savepoint));
-    }
-    return json_pack("{s:o, s:O}", "savepoints", list, "dropped", session->dropped_savepoints);
-}
-
-json_t *
-session_savepoints_take_dropped(struct session *session)
-{
-    if (json_array_size(session->untold_savepoints) == 0)
-        return NULL;
-    json_t *taken = KG_STEAL(session->untold_savepoints);
-    session->untold_savepoints = json_array();
-    return taken;
-}
-
-int
-session_savepoint_name_check(const char *name, struct kg_error *err)
-{
-    size_t len = strlen(name);
-    for (const char *c = name; *c; c++)
-        if ((unsigned char)*c < ' ' || *c == 0x7f)
-            len = 0;
-    if (len == 0 || len > SAVEPOINT_NAME_MAX)
-        return kg_error_set(err, KG_INVALID, 0,
-                            "name must have 1 to %d bytes, without control characters",
-                            SAVEPOINT_NAME_MAX);
-    return 0;
-}
-
 // ---- Ends of savepoints ---------------------------------------------------------------------
-
-static void
-append_bounded(json_t *list, json_t *value)
-{
-    if (json_array_size(list) == DROPPED_MAX)
-        json_array_remove(list, 0);
-    json_array_append_new(list, value);
-}
-
-static void
-note_dropped(struct session *session, const char *id, const char *name, const char *reason)
-{
-    char at[CLOCK_RFC3339_LEN];
-    clock_format_rfc3339(clock_wall_ms(), at);
-    append_bounded(session->dropped_savepoints,
-                   json_pack("{s:s, s:o, s:s, s:s}", "savepoint", id, "name",
-                             name ? json_string(name) : json_null(), "dropped_at", at, "reason",
-                             reason));
-    append_bounded(session->untold_savepoints, json_string(id));
-}
 
 static void
 ignore_recorded(const struct kg_error *err, void *arg)
@@ -158,9 +45,9 @@ static void
 savepoint_drop(struct session *session, struct session_savepoint *savepoint, const char *reason)
 {
     if (reason)
-        note_dropped(session, savepoint->id, savepoint->name, reason);
+        session_savepoint_note_dropped(session, savepoint->id, savepoint->name, reason);
     session_kernel_forget(session, savepoint->id);
-    savepoint_free(session, savepoint);
+    session_savepoint_remove(session, savepoint);
 }
 
 void
@@ -179,7 +66,7 @@ oldest_without_name(const struct session *session)
 {
     struct session_savepoint *savepoint;
     TAILQ_FOREACH(savepoint, &session->savepoints, link) {
-        if (is_listed(savepoint) && !savepoint->name)
+        if (session_savepoint_is_listed(savepoint) && !savepoint->name)
             return savepoint;
     }
     return NULL;
@@ -191,7 +78,7 @@ count_listed(const struct session *session)
     int64_t n = 0;
     const struct session_savepoint *savepoint;
     TAILQ_FOREACH(savepoint, &session->savepoints, link)
-        n += is_listed(savepoint);
+        n += session_savepoint_is_listed(savepoint);
     return n;
 }
 
@@ -238,8 +125,9 @@ savepoint_call_end(struct savepoint_call *call, const struct kg_error *err)
     savepoint_call_fn fn = call->fn;
     void *arg = call->arg;
     const struct session_savepoint *savepoint = session_savepoint_named(call->session, call->id);
-    json_auto_t *description =
-        savepoint && is_listed(savepoint) ? savepoint_describe(savepoint) : NULL;
+    json_auto_t *description = savepoint && session_savepoint_is_listed(savepoint)
+                                   ? session_savepoint_describe(savepoint)
+                                   : NULL;
     struct kg_error own = err ? *err : (struct kg_error){0};
     savepoint_call_free(call);
     if (fn)
@@ -312,7 +200,7 @@ savepoint_call_make(struct savepoint_call *call, struct kernel *kernel, const ch
     call->making = kernel_make_savepoint(kernel, call->id, call_on_made, call, err);
     if (call->making)
         return 0;
-    savepoint_free(call->session, savepoint); // the agent knows nothing of it
+    session_savepoint_remove(call->session, savepoint); // the agent knows nothing of it
     return -1;
 }
 
@@ -391,85 +279,7 @@ session_savepoint_drop(struct session *session, const char *id, savepoint_call_f
     return NULL;
 }
 
-// ---- Another gateway ------------------------------------------------------------------------
-
-json_t *
-session_savepoints_record(const struct session *session)
-{
-    json_t *list =
-        session->recorded_savepoints ? json_deep_copy(session->recorded_savepoints) : json_array();
-    const struct session_savepoint *savepoint;
-    TAILQ_FOREACH(savepoint, &session->savepoints, link) {
-        if (is_listed(savepoint))
-            json_array_append_new(
-                list, json_pack("{s:s, s:s*, s:s, s:s, s:I, s:I, s:I, s:O}", "id", savepoint->id,
-                                "name", savepoint->name, "kernel", savepoint->kernel, "spec",
-                                savepoint->spec->name, "created_ms",
-                                (json_int_t)savepoint->created_wall_ms, "execution_count",
-                                (json_int_t)savepoint->execution_count, "memory_bytes",
-                                (json_int_t)savepoint->memory_bytes, "lost", savepoint->lost));
-    }
-    if (json_array_size(list) > 0)
-        return list;
-    json_decref(list);
-    return NULL;
-}
-
-static void
-savepoint_adopt(struct session *session, const json_t *entry, const json_t *processes)
-{
-    const char *id, *kernel, *spec_name, *name = NULL;
-    json_int_t created_ms, count, memory;
-    json_t *lost;
-    if (json_unpack((json_t *)(uintptr_t)entry, "{s:s, s?s, s:s, s:s, s:I, s:I, s:I, s:o}", "id",
-                    &id, "name", &name, "kernel", &kernel, "spec", &spec_name, "created_ms",
-                    &created_ms, "execution_count", &count, "memory_bytes", &memory, "lost",
-                    &lost) < 0 ||
-        strncmp(id, SAVEPOINT_PREFIX, strlen(SAVEPOINT_PREFIX)) != 0 || !kernel_name_valid(id))
-        return;
-    const struct kernelspec *spec =
-        kernelspecs_find(session->sessions->settings.specs, spec_name, NULL);
-    bool runs = false;
-    size_t i;
-    json_t *process;
-    json_array_foreach(processes, i, process) {
-        const char *its_name = json_string_value(json_object_get(process, "name"));
-        const char *state = json_string_value(json_object_get(process, "state"));
-        runs |= its_name && state && strcmp(its_name, id) == 0 && strcmp(state, "running") == 0;
-    }
-    if (!runs || !spec) {
-        note_dropped(session, id, name, "its process ended");
-        return;
-    }
-    struct session_savepoint *savepoint = session_savepoint_add(session, id, spec, kernel, name);
-    savepoint->is_ready = true;
-    savepoint->created_wall_ms = created_ms;
-    savepoint->execution_count = count;
-    savepoint->memory_bytes = memory;
-    savepoint->lost = json_incref(lost);
-}
-
-void
-session_savepoints_adopt(struct session *session, const json_t *processes)
-{
-    json_auto_t *recorded = KG_STEAL(session->recorded_savepoints);
-    size_t i;
-    json_t *entry;
-    json_array_foreach(recorded, i, entry)
-        savepoint_adopt(session, entry, processes);
-}
-
-// ---- The session's beginning and end --------------------------------------------------------
-
-void
-session_savepoints_init(struct session *session, json_t *recorded)
-{
-    TAILQ_INIT(&session->savepoints);
-    TAILQ_INIT(&session->savepoint_calls);
-    session->dropped_savepoints = json_array();
-    session->untold_savepoints = json_array();
-    session->recorded_savepoints = json_incref(recorded);
-}
+// ---- The session's end --------------------------------------------------------------------
 
 void
 session_savepoints_end(struct session *session, const struct kg_error *err)
@@ -478,14 +288,4 @@ session_savepoints_end(struct session *session, const struct kg_error *err)
         savepoint_making_cancel(KG_STEAL(call->making));
         savepoint_call_end(call, err);
     }
-}
-
-void
-session_savepoints_fini(struct session *session)
-{
-    for (struct session_savepoint *each; (each = TAILQ_FIRST(&session->savepoints));)
-        savepoint_free(session, each);
-    json_decref(session->dropped_savepoints);
-    json_decref(session->untold_savepoints);
-    json_decref(session->recorded_savepoints);
 }

@@ -5,11 +5,12 @@
 //     session_start.c       new and adopted sessions, the sandbox's events, expiry
 //     session_step.c        what kernels' events lead to
 //     session_branches.c    further kernels that are forked from savepoints
-//     session_savepoints.c  savepoints of kernels
+//     session_savepoints.c  savepoints of kernels: how they are made, restored and dropped
 //     session_kernel_open.c    further kernels
 //     session_kernel_calls.c    calls about one kernel: restarts, removals
 //     session_record.c      what another gateway knows of a session, and changes of that
 //     session_token_list.c  the tokens that a session has
+//     session_savepoint_list.c    the savepoints that it has
 //     session_kernels.c     kernels: their events, starting and finding them
 //     session_end.c         the end of one session and of all
 //     session_opens.c, session_commands.c, session_files.c, session_downloads.c,
@@ -292,24 +293,34 @@ void session_drop_kernel(struct session *session, struct session_kernel *kernel,
 void sessions_kernels_init(struct sessions *sessions);
 void sessions_kernels_fini(struct sessions *sessions);
 
-// ---- session_savepoints.c -------------------------------------------------------------------
+// ---- session_savepoint_list.c ---------------------------------------------------------------
 
 // `recorded` is borrowed, or NULL.
 void session_savepoints_init(struct session *session, json_t *recorded);
-// Ends the calls; then, with the session, the list. The processes end with the sandbox.
-void session_savepoints_end(struct session *session, const struct kg_error *err);
 void session_savepoints_fini(struct session *session);
 // For the record, a new reference; NULL: there are none.
 json_t *session_savepoints_record(const struct session *session);
 // Takes up those of the record that still run.
 void session_savepoints_adopt(struct session *session, const json_t *processes);
-// The agent says that its process has ended.
-void session_savepoint_on_exit(struct session *session, const char *id, bool oom);
 // Also one that is being made, or is hidden; NULL: there is none.
 struct session_savepoint *session_savepoint_named(const struct session *session, const char *id);
 struct session_savepoint *session_savepoint_add(struct session *session, const char *id,
                                                 const struct kernelspec *spec, const char *kernel,
                                                 const char *name);
+void session_savepoint_remove(struct session *session, struct session_savepoint *savepoint);
+// Whether clients know it.
+bool session_savepoint_is_listed(const struct session_savepoint *savepoint);
+json_t *session_savepoint_describe(const struct session_savepoint *savepoint);
+// That the session has dropped it itself. `name` may be NULL.
+void session_savepoint_note_dropped(struct session *session, const char *id, const char *name,
+                                    const char *reason);
+
+// ---- session_savepoints.c -------------------------------------------------------------------
+
+// Ends the calls. The processes end with the sandbox.
+void session_savepoints_end(struct session *session, const struct kg_error *err);
+// The agent says that its process has ended.
+void session_savepoint_on_exit(struct session *session, const char *id, bool oom);
 struct savepoint_call *savepoint_call_new(struct session *session, savepoint_call_fn fn, void *arg);
 // Without `fn`.
 void savepoint_call_free(struct savepoint_call *call);

@@ -36,7 +36,9 @@ def asked(console):
     """The questions to the gateway."""
     seen = []
     ends = "/complete", "/inspect"
-    console.page.on("request", lambda request: seen.append(request.url) if request.url.endswith(ends) else None)
+    console.page.on(
+        "request", lambda request: seen.append(request.url) if request.url.endswith(ends) else None
+    )
     return seen
 
 

@@ -194,10 +194,12 @@ def test_health(start_gateway):
     assert body["uptime"] >= 0
 
 
-def test_kernelspecs(start_gateway):
+def test_kernelspecs(start_gateway, tmp_path):
     """The project's, which are not run here."""
+    (tmp_path / "python").mkdir()  # an environment, as far as the gateway looks
     gateway = start_gateway(
-        "--kernelspec-dir", str(PROJECT / "kernelspec"), "--default-kernel", "python"
+        *("--kernelspec-dir", str(PROJECT / "kernelspec"), "--default-kernel", "python"),
+        *("--kernels-dir", str(tmp_path)),
     )
     body = gateway.client.get("/api/v1/kernelspecs").json()
     assert body["default"] == "python"

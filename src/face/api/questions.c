@@ -38,10 +38,10 @@ answer_of_completion(const json_t *content)
         if (json_is_string(text) && json_is_string(type) && json_array_size(types) < MATCHES_MAX)
             json_array_append_new(types, json_pack("{s:O, s:O}", "text", text, "type", type));
     }
-    return json_pack(
-        "{s:o, s:o, s:I, s:I}", "matches", matches, "types", types, "cursor_start",
-        (json_int_t)json_integer_value(json_object_get(content, "cursor_start")), "cursor_end",
-        (json_int_t)json_integer_value(json_object_get(content, "cursor_end")));
+    return json_pack("{s:o, s:o, s:I, s:I}", "matches", matches, "types", types, "cursor_start",
+                     (json_int_t)json_integer_value(json_object_get(content, "cursor_start")),
+                     "cursor_end",
+                     (json_int_t)json_integer_value(json_object_get(content, "cursor_end")));
 }
 
 static json_t *
@@ -90,11 +90,10 @@ ask(struct http_request *request, const struct api_context *context, const char 
     self->request = request;
     self->answer = answer;
     http_request_own(request, self, question_free);
-    json_t *content = json_pack("{s:s, s:I, s:I}", "code", body.code, "cursor_pos",
-                                (json_int_t)body.cursor_pos, "detail_level",
-                                (json_int_t)body.detail_level);
-    self->asked =
-        kernel_ask(kernel, msg_type, content, ANSWER_MS, question_on_answer, self, &err);
+    json_t *content =
+        json_pack("{s:s, s:I, s:I}", "code", body.code, "cursor_pos", (json_int_t)body.cursor_pos,
+                  "detail_level", (json_int_t)body.detail_level);
+    self->asked = kernel_ask(kernel, msg_type, content, ANSWER_MS, question_on_answer, self, &err);
     if (self->asked)
         session_touch(session);
     else
