@@ -8,11 +8,11 @@ from kernelgate import problem
 
 @pytest.fixture
 def ask(gateway, session):
-    def send(what, status=200, code=None, client=None, **body):
+    def send(what, status=200, refusal=None, **body):
         url = f"/api/v1/sessions/{session}/{what}"
-        response = (client or gateway.client).post(url, json=body)
-        if code:
-            return problem(response, status, code)["detail"]
+        response = gateway.client.post(url, json=body)
+        if refusal:
+            return problem(response, status, refusal)["detail"]
         assert response.status_code == status, response.text
         return response.json()
 

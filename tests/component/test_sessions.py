@@ -378,13 +378,9 @@ def test_ending_many_sessions_keeps_nobody_from_getting_one(two_owners, tmp_path
 
 
 def test_more_sessions_than_can_be_connected(start_gateway, tmp_path):
-    specs, kernels = tmp_path / "specs", tmp_path / "kernels"
-    specs.mkdir()
-    for i in range(8):
-        (specs / f"script{i}").symlink_to(component.HERE / "kernelspec/script")
-        (kernels / f"script{i}").mkdir(parents=True)
-    flags = ("--kernelspec-dir", str(specs), "--default-kernel", "script0")
-    flags += ("--kernels-dir", str(kernels))
+    for name in ("script", *(f"script{i}" for i in range(7))):
+        (tmp_path / name).symlink_to(component.HERE / "kernelspec/script")
+    flags = ("--kernelspec-dir", str(tmp_path))
     with pytest.raises(AssertionError, match="setting max-sessions: .* at most 2687 sessions fit"):
         start_gateway(*flags, "--max-sessions", "2688")
     # With the project's two kernelspecs the largest number fits.

@@ -16,7 +16,7 @@ int test_session_kernels(void);
 int test_session_pool(void);
 int test_session_requests(void);
 
-enum { DEADLINE_MS = 40 * 1000, MAX_SESSIONS = 3, N_SPECS = 17 };
+enum { DEADLINE_MS = 40 * 1000, MAX_SESSIONS = 3, N_SPECS = 33 };
 
 struct fixture {
     struct loop *loop;

@@ -75,7 +75,7 @@ setup(void **state, int64_t pool_size, int64_t n_bare, bool evict_idle)
         .idle_timeout_s = 1800,
         .sandbox_start_timeout_ms = DEADLINE_MS,
         .adopt_timeout_ms = DEADLINE_MS,
-        .max_further_kernels = 20,
+        .max_further_kernels = 40,
     };
     f->sessions = sessions_new(f->loop, &f->settings);
     sessions_start(f->sessions);
