@@ -207,7 +207,7 @@ def test_a_kernel_that_has_ended(gateway, session, run, savepoints, end):
 
 
 def test_the_next_gateway(start_gateway):
-    gateway = start_gateway("--keep-sandboxes")
+    gateway = start_gateway()
     session = gateway.create_session()
     savepoints = Savepoints(gateway, session)
     run = lambda code, **fields: gateway.execute(code, session_id=session, **fields)
