@@ -122,7 +122,7 @@ def test_the_page_survives_the_gateway(gateway, tab, sandbox):
     console.enter(sandbox)
     console.until_done(console.run("x = 41"))
     gateway.kill()
-    expect(console.page.get_by_role("alert").first).to_contain_text("does not answer")
+    expect(console.page.get_by_role("alert").first).to_contain_text("is not responding")
     gateway.start()
     expect(console.page.get_by_role("alert")).to_have_count(0)
     cell = console.run("x + 1")

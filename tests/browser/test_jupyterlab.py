@@ -8,6 +8,8 @@ from kernelgate import wait_for
 from notebook_page import expect_output
 from playwright.sync_api import Error, expect
 
+pytestmark = pytest.mark.seldom
+
 
 def the_kernel(gateway):
     (kernel,) = list_kernels(gateway)

@@ -105,6 +105,7 @@ def test_all_kinds_of_variables(run, savepoints):
         assert run("1 / 0", branch=name).one("error")["ename"] == "ZeroDivisionError"
 
 
+@pytest.mark.once
 def test_random_numbers_differ(run, savepoints):
     run("import random, uuid, os, tempfile, numpy as np\nnp.random.rand()")
     made = savepoints.make()
@@ -134,6 +135,7 @@ def test_what_is_lost_is_said(run, savepoints):
     assert value(run, "child.poll() is None and listener.getsockname()[1] > 0") == "True"
 
 
+@pytest.mark.once
 def test_one_before_a_cell(run, savepoints):
     run("x = 1")
     lines = run("x = 2", savepoint=True)
@@ -173,6 +175,7 @@ def test_named_ones_are_not_dropped(run, savepoints):
 # ---- When
 
 
+@pytest.mark.once
 def test_a_busy_kernel(gateway, session, run, savepoints):
     run("x = 1")
     made = savepoints.make()
@@ -304,6 +307,7 @@ def test_out_of_memory_in_a_branch(run, savepoints):
 # ---- Over MCP
 
 
+@pytest.mark.once
 def test_an_agent_that_takes_back_what_it_did(gateway):
     with WireClient(gateway) as client:
         assert {"create_savepoint", "restore_savepoint"} <= set(client.tools())

@@ -187,9 +187,15 @@ PARTS = (
         ("docker.io", "docker-cli"),
     ),
     Part(
-        "browser", "the console, JupyterLab with the gateway for its kernels, and ports, in Chromium",
-        Pytest(("tests/browser", "-m", "not load"), ON_RELEASE, "build/browser/bin/python"),
+        "browser", "the console and ports, in Chromium",
+        Pytest(("tests/browser", "-m", "not load and not seldom"), ON_RELEASE, "build/browser/bin/python"),
         f"{BASE}; {NODE}; {CHROMIUM}", (*PRODUCT, *SUPPORT, "tests/browser"), ("chromium", "vim-tiny", "procps"), by_default=True,
+        at_a_time=2,
+    ),
+    Part(
+        "browser-seldom", "JupyterLab with the gateway for its kernels, in Chromium",
+        Pytest(("tests/browser", "-m", "seldom"), ON_RELEASE, "build/browser/bin/python"),
+        f"{BASE}; {NODE}; {CHROMIUM}", (*PRODUCT, *SUPPORT, "tests/browser"), ("chromium", "vim-tiny", "procps"),
         at_a_time=2,
     ),
     Part(
