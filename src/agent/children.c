@@ -15,7 +15,7 @@
 #include "processes.h"
 
 // Out of memory, a kernel goes before the agent does.
-static const char oom_score_adj[] = "1000";
+static const char oom_score_adj[] = "900";
 
 struct child {
     TAILQ_ENTRY(child) entry;

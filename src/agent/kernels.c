@@ -45,6 +45,7 @@ struct kernel {
     int64_t expected_ms;
     bool stopping;
     bool removing; // it is forgotten when it has stopped
+    bool alone;    // nothing but it and what is its own ends
     int64_t stop_started_ms;
     struct loop_timer *stop_timer;
     kernel_stopped_fn on_stopped;
@@ -392,14 +393,21 @@ on_stop_step(void *arg)
     struct kernels *kernels = kernel->kernels;
     bool all = clock_mono_ms() - kernel->stop_started_ms >= STOP_ALL_AFTER_MS;
 
+    if (kernel->pid && kernel->alone)
+        processes_signal(kernel->pid, SIGKILL);
     if (kernel->pid)
         (void)kill(-kernel->pid, SIGKILL);
-    if (is_one_coming_in(kernels)) {
+    if (kernel->pid && kernel->alone) {
+        loop_timer_start(kernel->stop_timer, STOP_STEP_MS);
+        return;
+    }
+    if (!kernel->alone && is_one_coming_in(kernels)) {
         kernel->stop_started_ms = clock_mono_ms(); // nothing else was killed yet
         loop_timer_start(kernel->stop_timer, STOP_STEP_MS);
         return;
     }
-    if ((all ? processes_kill(NULL, 0) : kill_unowned(kernels)) > 0 || kernel->pid) {
+    if (!kernel->alone &&
+        ((all ? processes_kill(NULL, 0) : kill_unowned(kernels)) > 0 || kernel->pid)) {
         loop_timer_start(kernel->stop_timer, STOP_STEP_MS);
         return;
     }
@@ -446,6 +454,18 @@ kernels_remove(struct kernels *kernels, const char *name, kernel_stopped_fn fn, 
     struct kernel *kernel = kernels_find(kernels, name);
     if (kernel)
         kernel->removing = true;
+    return 0;
+}
+
+int
+kernels_end(struct kernels *kernels, const char *name, kernel_stopped_fn fn, void *arg,
+            struct kg_error *err)
+{
+    if (kernels_remove(kernels, name, fn, arg, err) != 0)
+        return -1;
+    struct kernel *kernel = kernels_find(kernels, name);
+    if (kernel)
+        kernel->alone = true;
     return 0;
 }
 

@@ -71,6 +71,10 @@ KG_MUST_CHECK int kernels_stop(struct kernels *kernels, const char *name, kernel
 // As kernels_stop(), and forgets the kernel: it does not count any more.
 KG_MUST_CHECK int kernels_remove(struct kernels *kernels, const char *name, kernel_stopped_fn fn,
                                  void *arg, struct kg_error *err);
+// The same, but only what is in the kernel's session or below it is killed: what others have left
+// behind stays.
+KG_MUST_CHECK int kernels_end(struct kernels *kernels, const char *name, kernel_stopped_fn fn,
+                              void *arg, struct kg_error *err);
 // A non-blocking descriptor, connected to what the kernel listens on.
 KG_MUST_CHECK int kernels_connect(struct kernels *kernels, const struct target *target,
                                   struct kg_error *err);

@@ -327,6 +327,20 @@ kernels_remove_call(struct request *request, void *arg)
         changes_end(agent->changes, name);
 }
 
+// As kernels.remove, and spares what others have left behind.
+static void
+kernels_end_call(struct request *request, void *arg)
+{
+    struct agent *agent = arg;
+    struct kg_error err = {0};
+    const char *name = kernel_name(request, &err);
+
+    if (!name || kernels_end(agent->kernels, name, on_stopped, request, &err) != 0)
+        request_fail(request, &err);
+    else
+        changes_end(agent->changes, name);
+}
+
 // ---- The sandbox ----------------------------------------------------------------------------
 
 static void
@@ -429,6 +443,7 @@ const struct method agent_methods[] = {
     {"kernels.signal", kernels_signal_call, false},
     {"kernels.stop", kernels_stop_call, false},
     {"kernels.remove", kernels_remove_call, false},
+    {"kernels.end", kernels_end_call, false},
     {"commands.run", commands_run_call, false},
     {"commands.join", commands_join_call, false},
     {"commands.list", commands_list_call, false},

@@ -164,7 +164,7 @@ replace_descriptors(void)
 static int
 raise_oom_score(void)
 {
-    static const char score[] = "1000";
+    static const char score[] = "900";
     int fd = open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
 
     if (fd < 0 || write(fd, score, sizeof score - 1) != (ssize_t)sizeof score - 1)

@@ -413,6 +413,9 @@ test_remove(void **state)
     json_auto_t *list = call(f, "kernels.list", "{}", KG_OK);
     assert_int_equal(json_array_size(json_object_get(list, "kernels")), 1);
     do_call(f, "kernels.remove", "{}", KG_INVALID);
+    do_call(f, "kernels.end", "{}", KG_INVALID);
+    do_call(f, "kernels.end", "{\"name\":\"stays\"}", KG_OK);
+    do_call(f, "kernels.describe", "{\"name\":\"stays\"}", KG_NOT_FOUND);
 }
 
 // How long the kernel's answer takes: a message of iopub that may linger.
