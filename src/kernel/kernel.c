@@ -441,7 +441,7 @@ bool
 kernel_is_busy(const struct kernel *kernel)
 {
     return runner_is_busy(&kernel->runner) || hub_is_busy(&kernel->hub) ||
-           kernel->process.start.adopting;
+           kernel->process.start.adopting || kernel->making || kernel->question;
 }
 
 bool
@@ -482,7 +482,8 @@ bool
 kernel_interrupt(struct kernel *kernel)
 {
     bool runs = kernel->runner.run.execution != NULL, any = runner_is_busy(&kernel->runner);
-    bool reaches = kernel->process.start.adopting || hub_can_be_interrupted(&kernel->hub);
+    bool reaches = kernel->process.start.adopting || hub_can_be_interrupted(&kernel->hub) ||
+                   *kernel->runner.ask_id;
     runner_interrupt(&kernel->runner);
     if (!runs && reaches) {
         tap_runs_on_interrupt(&kernel->hub.runs);

@@ -91,6 +91,7 @@ send_request(struct kernel_runner *runner, struct request_code *request)
     int sent;
     runner->run.begun = runner->run.heard = false;
     runner->run.probe_id[0] = '\0';
+    loop_timer_stop(runner->run.settle); // of the request before
     request_code_free(runner->run.copy);
     runner->run.copy = runner->hub->was_used ? request_code_copy(request) : NULL;
     if (strlen(request->text) > LARGE_REQUEST) {
@@ -330,7 +331,9 @@ end_asking(struct kernel_runner *runner, const json_t *content, const char *fail
 static void
 runner_on_asking_too_long(void *arg)
 {
-    end_asking(arg, NULL, "the kernel did not answer in time");
+    struct kernel_runner *runner = arg;
+    process_interrupt(runner->process); // what it does for this should not go on
+    end_asking(runner, NULL, "the kernel did not answer in time");
 }
 
 // Failed or not, it has run: what a tap sends then shows the kernel's own errors.
@@ -421,11 +424,12 @@ runner_on_message(struct kernel_runner *runner, enum jupyter_channel channel,
     case RUN_STARTUP:
     case RUN_VARIABLES:
     case RUN_ENV:
-    case RUN_STDIN:
         if (is_reply)
             on_setup_reply(runner, message->content);
         else if (channel == JUPYTER_IOPUB && is_status(message, "idle"))
             loop_timer_start(run->settle, SETTLE_MS);
+        return;
+    case RUN_STDIN: // nothing of the kernel's is awaited
         return;
     case RUN_CODE:
         if (is_reply && run->cell.reply == CELL_NO_REPLY)
@@ -703,7 +707,8 @@ int
 runner_ask(struct kernel_runner *runner, const char *msg_type, json_t *content, int64_t timeout_ms,
            struct kg_error *err)
 {
-    if (runner->process->state != PROCESS_UP || runner->run.execution || *runner->ask_id) {
+    if (runner->process->state != PROCESS_UP || runner->run.execution || *runner->ask_id ||
+        runner->hub->n_executing > 0) {
         json_decref(content);
         return kg_error_set(err, KG_KERNEL_BUSY, 0, "the kernel runs code");
     }

@@ -9,7 +9,7 @@
 
 #include "sandbox.h"
 
-enum { RETRY_MS = 3, LINK_TIMEOUT_MS = 5 * 1000, MAX_ANSWER = 16 << 10 };
+enum { RETRY_MS = 3, MAX_RETRY_MS = 200, LINK_TIMEOUT_MS = 5 * 1000, MAX_ANSWER = 16 << 10 };
 
 struct savepoint_ask {
     struct loop *loop;
@@ -21,6 +21,7 @@ struct savepoint_ask {
     int fd; // -1: not linked
     struct loop_fd *watch;
     struct loop_timer *retry;
+    int64_t retry_ms;
     struct loop_timer *deadline;
     savepoint_ask_fn fn;
     void *arg;
@@ -58,6 +59,13 @@ ask_fail(struct savepoint_ask *ask, const char *why)
     struct kg_error err = {0};
     kg_error_set(&err, KG_SAVEPOINT_FAILED, 0, "%s", why);
     ask_end(ask, NULL, &err);
+}
+
+static void
+ask_again(struct savepoint_ask *ask)
+{
+    loop_timer_start(ask->retry, ask->retry_ms);
+    ask->retry_ms = ask->retry_ms * 2 < MAX_RETRY_MS ? ask->retry_ms * 2 : MAX_RETRY_MS;
 }
 
 static void
@@ -100,7 +108,7 @@ ask_on_link(int fd, const struct kg_error *err, void *arg)
     (void)err; // it may not listen yet
     ask->link = NULL;
     if (fd < 0) {
-        loop_timer_start(ask->retry, RETRY_MS);
+        ask_again(ask);
         return;
     }
     ask->fd = fd;
@@ -117,7 +125,7 @@ ask_link(void *arg)
     ask->link =
         sandbox_open_link(ask->sandbox, ask->target, LINK_TIMEOUT_MS, ask_on_link, ask, NULL);
     if (!ask->link)
-        loop_timer_start(ask->retry, RETRY_MS);
+        ask_again(ask);
 }
 
 struct savepoint_ask *
@@ -131,6 +139,7 @@ savepoint_ask_new(struct loop *loop, struct sandbox *sandbox, const char *savepo
     ask->target = kg_asprintf("%s/savepoint", savepoint);
     ask->request = kg_asprintf("%s\n", text);
     ask->fd = -1;
+    ask->retry_ms = RETRY_MS;
     ask->fn = fn;
     ask->arg = arg;
     ask->retry = loop_timer_new(loop, ask_link, ask);
