@@ -15,6 +15,7 @@ import functools
 import gc
 import json
 import os
+import select
 import signal
 import socket
 import stat
@@ -33,6 +34,8 @@ from IPython import get_ipython
 # The number of the socket of a savepoint, after those of a kernel: see kernels.expect of the agent.
 _SOCKET = 6
 _MAX_REQUEST = 4096
+# A lock that code's own fork handlers wait for is never released in a child.
+_FORK_TIMEOUT_MS = 8000
 _CHANNELS = ("shell", "iopub", "stdin", "hb", "control")
 # The first to go when the sandbox has no memory left. A kernel has what its parent had.
 _OOM_SCORE = 1000
@@ -66,7 +69,7 @@ def _fork(run):
             _be_middle(write_end, run)
         os.close(write_end)
         write_end = -1
-        told = os.read(read_end, 16)
+        told = _read_in_time(read_end, pid)
         with contextlib.suppress(ChildProcessError):  # code may have waited for it
             os.waitpid(pid, 0)
     finally:
@@ -76,6 +79,16 @@ def _fork(run):
     if not told:
         raise OSError("the fork has ended at once")
     return int(told)
+
+
+def _read_in_time(read_end, pid):
+    """What the child in the middle says; b"" once it has been killed for its silence."""
+    poll = select.poll()
+    poll.register(read_end, select.POLLIN)
+    if not poll.poll(_FORK_TIMEOUT_MS):
+        os.kill(pid, signal.SIGKILL)
+        return b""
+    return os.read(read_end, 16)
 
 
 def _fork_once():
@@ -144,7 +157,7 @@ def _open_again(number):
     with contextlib.suppress(OSError, ValueError):
         with open(f"/proc/self/fdinfo/{number}") as info:
             flags = int(info.read().split("flags:")[1].split()[0], 8)
-        flags &= ~(os.O_CREAT | os.O_EXCL | os.O_TRUNC)
+        flags &= os.O_ACCMODE | os.O_APPEND | os.O_NONBLOCK | os.O_SYNC
         again = os.open(f"/proc/self/fd/{number}", flags | os.O_CLOEXEC)
         os.lseek(again, os.lseek(number, 0, os.SEEK_CUR), os.SEEK_SET)
         os.dup2(again, number, os.get_inheritable(number))
@@ -248,7 +261,7 @@ def _be_savepoint(plan):
         answer |= {name: plan[name] for name in ("lost", "execution_count")}
         while True:
             connection, _ = server.accept()
-            with connection, contextlib.suppress(OSError):
+            with connection, contextlib.suppress(Exception):  # the savepoint is worth more
                 connection.settimeout(5)
                 _answer(connection, answer, score)
 
@@ -303,7 +316,8 @@ def _be_kernel(connection_file, score):
     _set_oom_score(score)
     _leave_descriptors(os.path.dirname(connection_file))
     _set_standard_files()
-    kernelgate_zygote.renew_randomness()
+    with contextlib.suppress(Exception):  # of modules that code has changed
+        kernelgate_zygote.renew_randomness()
     asyncio.set_event_loop(asyncio.new_event_loop())
     zmq.Context._instance = None
     type(old).clear_instance()
