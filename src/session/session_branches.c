@@ -55,12 +55,15 @@ session_branch_open(struct session *session, const char *name, const char *id,
         kg_error_set(err, KG_NOT_FOUND, 0, "from: the session has no savepoint %.40s", id);
         return NULL;
     }
-    if (session_kernel_open_check(session, name, err) < 0)
+    if (session_savepoints_check(session, err) < 0 ||
+        session_kernel_open_check(session, name, err) < 0)
         return NULL;
     struct savepoint_call *call = branch_call_new(session, name, fn, arg);
     call->on_made = branch_on_made;
-    if (id)
+    if (id) {
         snprintf(call->id, sizeof call->id, "%s", id);
+        call->description = session_savepoint_describe(savepoint);
+    }
     if ((id ? branch_start(call, err) : savepoint_call_make(call, kernel, NULL, true, err)) == 0)
         return call;
     savepoint_call_free(call);
@@ -119,7 +122,8 @@ session_branch_promote(struct session *session, const char *name, savepoint_call
         kg_error_set(err, KG_INVALID, 0, "%.40s is not a branch", name);
         return NULL;
     }
-    if (!session_kernel_find(session, kernel_spec(kernel)->name, err))
+    if (session_savepoints_check(session, err) < 0 ||
+        !session_kernel_find(session, kernel_spec(kernel)->name, err))
         return NULL;
     struct savepoint_call *call = branch_call_new(session, name, fn, arg);
     call->on_made = promote_on_made;

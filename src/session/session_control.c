@@ -123,7 +123,8 @@ struct execution *
 session_execute(struct session *session, struct kernel *kernel, const struct session_code *code,
                 struct kg_error *err)
 {
-    json_auto_t *dropped = session_savepoints_take_dropped(session);
+    bool any_dropped = json_array_size(session->untold_savepoints) > 0;
+    json_auto_t *dropped = any_dropped ? json_copy(session->untold_savepoints) : NULL;
     json_auto_t *more_done =
         json_pack("{s:s*, s:O*}", "savepoint", code->savepoint, "savepoints_dropped", dropped);
     const struct execution_request request = {
@@ -140,8 +141,10 @@ session_execute(struct session *session, struct kernel *kernel, const struct ses
         .session_ends = session->one_shot,
     };
     struct execution *execution = kernel_execute(kernel, &request, err);
-    if (execution)
+    if (execution) {
+        json_array_clear(session->untold_savepoints); // this execution's `done` line tells of them
         session_touch(session);
+    }
     return execution;
 }
 

@@ -140,8 +140,10 @@ ask_to_remove(struct session_kernel_call *call)
     struct kg_error err = {0};
     json_auto_t *params = json_pack("{s:s}", "name", call->name);
     call->stop = sandbox_agent_call(call->session->sandbox,
-                                    call->by_stop ? "kernels.stop" : "kernels.remove", params,
-                                    REMOVE_TIMEOUT_MS, call_on_removed, call, &err);
+                                    call->by_stop ? "kernels.stop"
+                                    : call->alone ? "kernels.end"
+                                                  : "kernels.remove",
+                                    params, REMOVE_TIMEOUT_MS, call_on_removed, call, &err);
     if (!call->stop)
         session_kernel_call_settle(call, &err);
 }
@@ -218,11 +220,12 @@ session_kernel_remove(struct session *session, const char *name, session_kernel_
 }
 
 void
-session_kernel_forget(struct session *session, const char *name)
+session_kernel_forget(struct session *session, const char *name, bool alone)
 {
     struct session_kernel_call *call =
         session_kernel_call_new(session, KERNEL_CALL_REMOVE, name, NULL, NULL);
     call->waits = false;
+    call->alone = alone;
     call->n_pending = 1;
     ask_to_remove(call);
 }

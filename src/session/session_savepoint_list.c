@@ -79,16 +79,6 @@ session_savepoints_describe(const struct session *session)
     return json_pack("{s:o, s:O}", "savepoints", list, "dropped", session->dropped_savepoints);
 }
 
-json_t *
-session_savepoints_take_dropped(struct session *session)
-{
-    if (json_array_size(session->untold_savepoints) == 0)
-        return NULL;
-    json_t *taken = KG_STEAL(session->untold_savepoints);
-    session->untold_savepoints = json_array();
-    return taken;
-}
-
 int
 session_savepoint_name_check(const char *name, struct kg_error *err)
 {

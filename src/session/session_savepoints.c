@@ -46,7 +46,7 @@ savepoint_drop(struct session *session, struct session_savepoint *savepoint, con
 {
     if (reason)
         session_savepoint_note_dropped(session, savepoint->id, savepoint->name, reason);
-    session_kernel_forget(session, savepoint->id);
+    session_kernel_forget(session, savepoint->id, savepoint->is_ready);
     session_savepoint_remove(session, savepoint);
 }
 
@@ -54,11 +54,25 @@ void
 session_savepoint_on_exit(struct session *session, const char *id, bool oom)
 {
     struct session_savepoint *savepoint = session_savepoint_named(session, id);
-    if (!savepoint || !savepoint->is_ready)
+    if (!savepoint)
+        return;
+    savepoint->has_ended = true;
+    if (!savepoint->is_ready || savepoint->is_hidden) // its call finds out
         return;
     savepoint_drop(session, savepoint,
                    oom ? "the sandbox had no memory left" : "its process ended");
     record_later(session);
+}
+
+static bool
+is_used(const struct session *session, const char *id)
+{
+    const struct savepoint_call *call;
+    TAILQ_FOREACH(call, &session->savepoint_calls, link) {
+        if (strcmp(call->id, id) == 0)
+            return true;
+    }
+    return false;
 }
 
 static struct session_savepoint *
@@ -66,7 +80,8 @@ oldest_without_name(const struct session *session)
 {
     struct session_savepoint *savepoint;
     TAILQ_FOREACH(savepoint, &session->savepoints, link) {
-        if (session_savepoint_is_listed(savepoint) && !savepoint->name)
+        if (session_savepoint_is_listed(savepoint) && !savepoint->name &&
+            !is_used(session, savepoint->id))
             return savepoint;
     }
     return NULL;
@@ -113,6 +128,7 @@ savepoint_call_free(struct savepoint_call *call)
     savepoint_making_cancel(call->making);
     session_kernel_call_cancel(call->kernel_call);
     session_recording_cancel(call->recording);
+    json_decref(call->description);
     if (hidden && (hidden->is_hidden || !hidden->is_ready))
         savepoint_drop(call->session, hidden, NULL);
     TAILQ_REMOVE(&call->session->savepoint_calls, call, link);
@@ -124,10 +140,7 @@ savepoint_call_end(struct savepoint_call *call, const struct kg_error *err)
 {
     savepoint_call_fn fn = call->fn;
     void *arg = call->arg;
-    const struct session_savepoint *savepoint = session_savepoint_named(call->session, call->id);
-    json_auto_t *description = savepoint && session_savepoint_is_listed(savepoint)
-                                   ? session_savepoint_describe(savepoint)
-                                   : NULL;
+    json_auto_t *description = json_incref(call->description);
     struct kg_error own = err ? *err : (struct kg_error){0};
     savepoint_call_free(call);
     if (fn)
@@ -175,6 +188,12 @@ call_on_made(const struct kernel_savepoint *made, const struct kg_error *err, vo
         return;
     }
     assert(savepoint); // it is there as long as it is being made
+    if (savepoint->has_ended) {
+        struct kg_error ended = {0};
+        kg_error_set(&ended, KG_SAVEPOINT_FAILED, 0, "the savepoint's process ended");
+        savepoint_call_end(call, &ended);
+        return;
+    }
     savepoint->is_ready = true;
     savepoint->execution_count = made->execution_count;
     savepoint->memory_bytes = made->memory_bytes;
@@ -184,6 +203,7 @@ call_on_made(const struct kernel_savepoint *made, const struct kg_error *err, vo
         call->on_made(call);
         return;
     }
+    call->description = session_savepoint_describe(savepoint);
     drop_excess(call->session, savepoint);
     call_record(call);
 }
@@ -204,15 +224,23 @@ savepoint_call_make(struct savepoint_call *call, struct kernel *kernel, const ch
     return -1;
 }
 
+int
+session_savepoints_check(const struct session *session, struct kg_error *err)
+{
+    if (session->state != SESSION_READY)
+        return kg_error_set(err, KG_SESSION_BUSY, 0, "the session is still being created");
+    if (session->sessions->settings.max_savepoints == 0)
+        return kg_error_set(err, KG_UNSUPPORTED, 0,
+                            "savepoints are off: setting max-savepoints is 0");
+    return 0;
+}
+
 static int
 check_room(const struct session *session, struct kg_error *err)
 {
     int64_t max = session->sessions->settings.max_savepoints;
-    if (session->state != SESSION_READY)
-        return kg_error_set(err, KG_SESSION_BUSY, 0, "the session is still being created");
-    if (max == 0)
-        return kg_error_set(err, KG_UNSUPPORTED, 0,
-                            "savepoints are off: setting max-savepoints is 0");
+    if (session_savepoints_check(session, err) < 0)
+        return -1;
     if (count_listed(session) >= max && !oldest_without_name(session))
         return kg_error_set(err, KG_TOO_MANY_SAVEPOINTS, 0,
                             "the session has %lld savepoints with names (max-savepoints); delete "
@@ -252,8 +280,17 @@ session_savepoint_restore(struct session *session, const char *id, savepoint_cal
     const struct session_savepoint *savepoint = savepoint_find(session, id, err);
     if (!savepoint)
         return NULL;
+    const struct kernel *kernel = session_kernel_find(session, savepoint->kernel, err);
+    if (!kernel)
+        return NULL;
+    if (kernel_spec(kernel) != savepoint->spec) {
+        kg_error_set(err, KG_NOT_FOUND, 0, "the kernel %.40s is another one now",
+                     savepoint->kernel);
+        return NULL;
+    }
     struct savepoint_call *call = savepoint_call_new(session, fn, arg);
     snprintf(call->id, sizeof call->id, "%s", savepoint->id);
+    call->description = session_savepoint_describe(savepoint);
     call->kernel_call =
         session_kernel_restore(session, savepoint->kernel, savepoint->id,
                                savepoint->execution_count, call_on_restored, call, err);
@@ -270,6 +307,10 @@ session_savepoint_drop(struct session *session, const char *id, savepoint_call_f
     struct session_savepoint *savepoint = savepoint_find(session, id, err);
     if (!savepoint)
         return NULL;
+    if (is_used(session, savepoint->id)) {
+        kg_error_set(err, KG_SESSION_BUSY, 0, "the savepoint is being restored");
+        return NULL;
+    }
     struct savepoint_call *call = savepoint_call_new(session, fn, arg);
     savepoint_drop(session, savepoint, NULL);
     call->recording = session_record(session, call_on_recorded, call, err);

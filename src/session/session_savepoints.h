@@ -53,7 +53,5 @@ KG_MUST_CHECK struct savepoint_call *session_branch_promote(struct session *sess
                                                             void *arg, struct kg_error *err);
 // {"savepoints": […], "dropped": […]}, a new reference.
 json_t *session_savepoints_describe(const struct session *session);
-// The ids of those that were dropped and not told of yet, a new reference; NULL: none.
-json_t *session_savepoints_take_dropped(struct session *session);
 // KG_INVALID unless it is 1 to SAVEPOINT_NAME_MAX bytes of UTF-8 without control characters.
 KG_MUST_CHECK int session_savepoint_name_check(const char *name, struct kg_error *err);

@@ -269,7 +269,7 @@ forget_strangers(struct session *session, const json_t *processes)
         if (name && kernel_name_valid(name) && !session_kernel_named(session, name) &&
             !session_savepoint_named(session, name) &&
             !kernelspecs_find(session->sessions->settings.specs, name, NULL))
-            session_kernel_forget(session, name);
+            session_kernel_forget(session, name, false);
     }
 }
 

@@ -122,7 +122,7 @@ session_is_awaited(const struct session *session)
     if (session->state == SESSION_CREATING && session->sandbox)
         return true;
     if (session_commands_run_now(session) || !TAILQ_EMPTY(&session->downloads) ||
-        !TAILQ_EMPTY(&session->installs))
+        !TAILQ_EMPTY(&session->installs) || !TAILQ_EMPTY(&session->savepoint_calls))
         return true;
     for (size_t i = 0; i < session->n_kernels; i++) {
         if (kernel_is_busy(session->kernels[i]->kernel))

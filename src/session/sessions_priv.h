@@ -75,6 +75,7 @@ struct session_kernel_call {
     struct session_recording *recording;
     struct session_file_op *look; // at the folder
     struct sandbox_call *stop;
+    bool alone;   // kernels.end
     bool by_stop; // the agent knows no kernels.remove
     session_kernel_fn fn;
     void *arg;
@@ -92,6 +93,7 @@ struct session_savepoint {
     int64_t execution_count, memory_bytes; // struct kernel_savepoint
     json_t *lost;                          // the same
     bool is_ready;
+    bool has_ended; // before it was ready
     bool is_hidden; // made for a call, and dropped with it
 };
 
@@ -104,6 +106,7 @@ struct savepoint_call {
     void (*on_made)(struct savepoint_call *call); // of a hidden one
     struct session_kernel_call *kernel_call;
     struct session_recording *recording;
+    json_t *description; // of the savepoint, for `fn`; NULL: none
     savepoint_call_fn fn;
     void *arg;
 };
@@ -325,6 +328,8 @@ struct savepoint_call *savepoint_call_new(struct session *session, savepoint_cal
 // Without `fn`.
 void savepoint_call_free(struct savepoint_call *call);
 void savepoint_call_end(struct savepoint_call *call, const struct kg_error *err);
+// Fails while the session has none: KG_SESSION_BUSY, KG_UNSUPPORTED.
+KG_MUST_CHECK int session_savepoints_check(const struct session *session, struct kg_error *err);
 // Makes the savepoint of a call; on_made follows if it is hidden, else the call ends.
 KG_MUST_CHECK int savepoint_call_make(struct savepoint_call *call, struct kernel *kernel,
                                       const char *name, bool is_hidden, struct kg_error *err);
@@ -368,8 +373,9 @@ session_kernel_restore(struct session *session, const char *name, const char *sa
                        struct kg_error *err);
 // Answers calls whose kernel has started, and ends kernels that are to be removed.
 void session_kernel_calls_step(struct session *session);
-// Has a process killed that the session does not know.
-void session_kernel_forget(struct session *session, const char *name);
+// Has a process killed that the session does not know, with what was left behind; if it is `alone`,
+// nothing else.
+void session_kernel_forget(struct session *session, const char *name, bool alone);
 void session_kernel_calls_end(struct session *session, const struct kg_error *err);
 
 // ---- session_step.c -------------------------------------------------------------------------

@@ -88,7 +88,10 @@ job_after_work(struct job *job, const void *answer, const struct kg_error *err)
     job->work = NULL;
     if (answer)
         return job;
-    job_fail(job, err);
+    struct kg_error none = {0};
+    if (!err)
+        kg_error_set(&none, KG_INTERNAL, 0, "the tool has no answer");
+    job_fail(job, err ? err : &none);
     return NULL;
 }
 
