@@ -52,7 +52,8 @@ session_branch_open(struct session *session, const char *name, const char *id,
 {
     const struct session_savepoint *savepoint = id ? session_savepoint_named(session, id) : NULL;
     if (id && (!savepoint || !savepoint->is_ready || savepoint->is_hidden)) {
-        kg_error_set(err, KG_NOT_FOUND, 0, "from: the session has no savepoint %.40s", id);
+        if (session_taken_up_check(session, err) == 0)
+            kg_error_set(err, KG_NOT_FOUND, 0, "from: the session has no savepoint %.40s", id);
         return NULL;
     }
     if (session_savepoints_check(session, err) < 0 ||

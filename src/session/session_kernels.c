@@ -161,13 +161,23 @@ session_kernel_is_default(const struct kernel *kernel)
     return strcmp(kernel_name(kernel), kernel_spec(kernel)->name) == 0;
 }
 
+int
+session_taken_up_check(const struct session *session, struct kg_error *err)
+{
+    if (session->recorded_kernels || session->recorded_savepoints)
+        return kg_error_set(err, KG_SESSION_BUSY, 0,
+                            "the gateway has just started, and still asks the session what runs");
+    return 0;
+}
+
 struct kernel *
 session_kernel_find(const struct session *session, const char *name, struct kg_error *err)
 {
     const struct session_kernel *kernel = session_kernel_named(session, name);
     if (kernel && !kernel->remover)
         return kernel->kernel;
-    kg_error_set(err, KG_NOT_FOUND, 0, "the session has no kernel \"%.40s\"", name);
+    if (session_taken_up_check(session, err) == 0)
+        kg_error_set(err, KG_NOT_FOUND, 0, "the session has no kernel \"%.40s\"", name);
     return NULL;
 }
 

@@ -60,7 +60,11 @@ KG_MUST_CHECK struct session_kernel_call *session_kernel_remove(struct session *
 KG_MUST_CHECK int session_kernel_interrupt(struct session *session, const char *name,
                                            bool *ret_busy, struct kg_error *err);
 
-// Borrowed; valid until the loop runs again. NULL with KG_NOT_FOUND. It may still be starting:
+// KG_SESSION_BUSY while a session that the gateway before had is asked what runs in it: further
+// kernels and savepoints are not known yet.
+KG_MUST_CHECK int session_taken_up_check(const struct session *session, struct kg_error *err);
+// Borrowed; valid until the loop runs again. NULL with KG_NOT_FOUND, or KG_SESSION_BUSY by
+// session_taken_up_check(). It may still be starting:
 // kernel_has_started().
 struct kernel *session_kernel_find(const struct session *session, const char *name,
                                    struct kg_error *err);

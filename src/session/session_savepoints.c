@@ -17,7 +17,8 @@ savepoint_find(const struct session *session, const char *id, struct kg_error *e
     struct session_savepoint *savepoint = session_savepoint_named(session, id);
     if (savepoint && savepoint->is_ready && !savepoint->is_hidden)
         return savepoint;
-    kg_error_set(err, KG_NOT_FOUND, 0, "the session has no savepoint %.40s", id);
+    if (session_taken_up_check(session, err) == 0)
+        kg_error_set(err, KG_NOT_FOUND, 0, "the session has no savepoint %.40s", id);
     return NULL;
 }
 

@@ -222,7 +222,8 @@ def test_the_next_gateway(start_gateway):
     gateway.kill()
     gateway.start()
     savepoints = Savepoints(gateway, session)
-    wait_for(lambda: gateway.client.get(f"/api/v1/sessions/{session}").status_code == 200)
+    # It is refused, and not empty, until the session has been asked what runs in it.
+    wait_for(lambda: gateway.client.get(f"{savepoints.url}/savepoints").status_code != 429)
     assert savepoints.ids() == [made["savepoint"], lost["savepoint"]]
     assert savepoints.list()["savepoints"][0] == made
     assert value(run, "x", branch="b") == "3"

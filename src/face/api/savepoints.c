@@ -96,9 +96,14 @@ handle_savepoint_make(struct http_request *request, void *arg)
 void
 handle_savepoint_list(struct http_request *request, void *arg)
 {
+    struct kg_error err = {0};
     const struct session *session = api_find_session(request, arg);
-    if (session)
+    if (!session)
+        return;
+    if (session_taken_up_check(session, &err) == 0)
         http_reply_json(request, 200, session_savepoints_describe(session));
+    else
+        http_reply_error(request, &err);
 }
 
 void
@@ -176,10 +181,17 @@ handle_branch_open(struct http_request *request, void *arg)
 void
 handle_branch_list(struct http_request *request, void *arg)
 {
+    struct kg_error err = {0};
     const struct session *session = api_find_session(request, arg);
+    if (!session)
+        return;
+    if (session_taken_up_check(session, &err) < 0) {
+        http_reply_error(request, &err);
+        return;
+    }
     json_t *list = json_array();
     const struct kernel *kernel;
-    for (size_t i = 0; session && (kernel = session_kernel_at(session, i)); i++) {
+    for (size_t i = 0; (kernel = session_kernel_at(session, i)); i++) {
         if (session_kernel_is_default(kernel))
             continue;
         json_t *branch = kernel_describe(kernel);
@@ -187,10 +199,7 @@ handle_branch_list(struct http_request *request, void *arg)
         json_object_set_new(branch, "kernel", json_string(kernel_spec(kernel)->name));
         json_array_append_new(list, branch);
     }
-    if (session)
-        http_reply_json(request, 200, json_pack("{s:o}", "branches", list));
-    else
-        json_decref(list);
+    http_reply_json(request, 200, json_pack("{s:o}", "branches", list));
 }
 
 static void

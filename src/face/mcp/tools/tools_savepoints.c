@@ -111,7 +111,9 @@ tool_restore_savepoint(struct job *job)
     if (!id)
         id = json_string_value(json_object_get(newest, "savepoint"));
     if (!id) {
-        kg_error_set(&err, KG_NOT_FOUND, 0, "the session has no savepoint: create_savepoint first");
+        if (session_taken_up_check(session, &err) == 0)
+            kg_error_set(&err, KG_NOT_FOUND, 0,
+                         "the session has no savepoint: create_savepoint first");
         job_fail(job, &err);
         return;
     }
