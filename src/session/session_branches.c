@@ -51,7 +51,7 @@ session_branch_open(struct session *session, const char *name, const char *id,
                     struct kernel *kernel, savepoint_call_fn fn, void *arg, struct kg_error *err)
 {
     const struct session_savepoint *savepoint = id ? session_savepoint_named(session, id) : NULL;
-    if (id && (!savepoint || !savepoint->is_ready || savepoint->is_hidden)) {
+    if (id && (!savepoint || !session_savepoint_is_listed(savepoint))) {
         if (session_taken_up_check(session, err) == 0)
             kg_error_set(err, KG_NOT_FOUND, 0, "from: the session has no savepoint %.40s", id);
         return NULL;

@@ -142,7 +142,7 @@ session_execute(struct session *session, struct kernel *kernel, const struct ses
     };
     struct execution *execution = kernel_execute(kernel, &request, err);
     if (execution) {
-        json_array_clear(session->untold_savepoints); // this execution's `done` line tells of them
+        json_array_clear(session->untold_savepoints); // `done` of this execution reports them
         session_touch(session);
     }
     return execution;

@@ -161,6 +161,19 @@ session_kernel_is_default(const struct kernel *kernel)
     return strcmp(kernel_name(kernel), kernel_spec(kernel)->name) == 0;
 }
 
+json_t *
+session_process_named(const json_t *processes, const char *name)
+{
+    size_t i;
+    json_t *process;
+    json_array_foreach(processes, i, process) {
+        const char *its_name = json_string_value(json_object_get(process, "name"));
+        if (its_name && strcmp(its_name, name) == 0)
+            return process;
+    }
+    return NULL;
+}
+
 int
 session_taken_up_check(const struct session *session, struct kg_error *err)
 {

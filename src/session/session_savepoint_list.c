@@ -152,15 +152,9 @@ savepoint_adopt(struct session *session, const json_t *entry, const json_t *proc
         return;
     const struct kernelspec *spec =
         kernelspecs_find(session->sessions->settings.specs, spec_name, NULL);
-    bool runs = false;
-    size_t i;
-    json_t *process;
-    json_array_foreach(processes, i, process) {
-        const char *its_name = json_string_value(json_object_get(process, "name"));
-        const char *state = json_string_value(json_object_get(process, "state"));
-        runs |= its_name && state && strcmp(its_name, id) == 0 && strcmp(state, "running") == 0;
-    }
-    if (!runs || !spec) {
+    const char *state =
+        json_string_value(json_object_get(session_process_named(processes, id), "state"));
+    if (!state || strcmp(state, "running") != 0 || !spec) {
         session_savepoint_note_dropped(session, id, name, "its process ended");
         return;
     }

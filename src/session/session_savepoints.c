@@ -15,7 +15,7 @@ static struct session_savepoint *
 savepoint_find(const struct session *session, const char *id, struct kg_error *err)
 {
     struct session_savepoint *savepoint = session_savepoint_named(session, id);
-    if (savepoint && savepoint->is_ready && !savepoint->is_hidden)
+    if (savepoint && session_savepoint_is_listed(savepoint))
         return savepoint;
     if (session_taken_up_check(session, err) == 0)
         kg_error_set(err, KG_NOT_FOUND, 0, "the session has no savepoint %.40s", id);

@@ -273,19 +273,6 @@ forget_strangers(struct session *session, const json_t *processes)
     }
 }
 
-static json_t *
-find_process(const json_t *processes, const char *name)
-{
-    size_t i;
-    json_t *process;
-    json_array_foreach(processes, i, process) {
-        const char *its_name = json_string_value(json_object_get(process, "name"));
-        if (its_name && strcmp(its_name, name) == 0)
-            return process;
-    }
-    return NULL;
-}
-
 // Takes up the kernel's process; where it has ended meanwhile, a further kernel gets a new one.
 static void
 adopt_kernel(struct session *session, const struct kernel_settings *settings, const json_t *process)
@@ -312,7 +299,7 @@ adopt_kernels(struct session *session, const json_t *processes)
     json_t *entry;
     for (i = 0; i < kernelspecs_count(specs); i++) {
         const struct kernelspec *spec = kernelspecs_at(specs, i);
-        const json_t *process = find_process(processes, spec->name);
+        const json_t *process = session_process_named(processes, spec->name);
         const struct kernel_settings settings = session_kernel_settings(session, spec, NULL, NULL);
         if (process)
             adopt_kernel(session, &settings, process);
@@ -325,7 +312,7 @@ adopt_kernels(struct session *session, const json_t *processes)
         if (!name || !kernel_name_valid(name) || kernelspecs_find(specs, name, NULL) || !spec)
             continue;
         const struct kernel_settings settings = session_kernel_settings(session, spec, name, cwd);
-        adopt_kernel(session, &settings, find_process(processes, name));
+        adopt_kernel(session, &settings, session_process_named(processes, name));
     }
     session_savepoints_adopt(session, processes);
     forget_strangers(session, processes);

@@ -155,7 +155,7 @@ struct session {
     TAILQ_HEAD(, savepoint_call) savepoint_calls;
     json_t *recorded_savepoints; // as recorded_kernels
     json_t *dropped_savepoints;  // the latest that the session has dropped itself
-    json_t *untold_savepoints;   // the ids of those that no `done` line has named
+    json_t *untold_savepoints;   // ids that no `done` line has reported yet
     bool outlives_kernels;       // one was removed: it does not end with the last one
     int n_file_ops;              // under way
     TAILQ_HEAD(, session_open) opens;
@@ -275,6 +275,8 @@ void session_fail(struct session *session, const struct kg_error *err);
 
 // ---- session_kernels.c ----------------------------------------------------------------------
 
+// Of what the agent's kernels.list has answered, borrowed; NULL: none.
+json_t *session_process_named(const json_t *processes, const char *name);
 extern const struct kernel_events session_kernel_events;
 // There must be room; its events must be session_kernel_events.
 struct session_kernel *session_add_kernel(struct session *session, struct kernel *kernel);

@@ -2,7 +2,6 @@
 """Savepoints and branches of real kernels: what they have, what they do not touch, how they end."""
 
 import concurrent.futures
-import time
 
 import pytest
 from kernelgate import HELD, problem, wait_for
@@ -274,9 +273,9 @@ def test_branches_do_not_touch_each_other(gateway, session, run, savepoints):
         savepoints.branch(name)
     run("x.append('a')", branch="a")
     assert value(run, "x", branch="b") == "[1]" == value(run, "x")
-    with gateway.stream("while True: pass", session_id=session, branch="a", timeout=60) as reader:
+    with gateway.stream("print('on')\nwhile True: pass", session_id=session, branch="a", timeout=60) as reader:
         url = f"/api/v1/executions/{reader.response.headers['x-execution-id']}/interrupt"
-        time.sleep(0.2)
+        reader.next_of("stdout")
         gateway.client.post(url).raise_for_status()
         assert reader.rest().status == "interrupted"
     assert value(run, "x", branch="a") == "[1, 'a']"

@@ -259,7 +259,7 @@ export function Console({ notebook, session }: Props) {
         const dropped = [...(event.dataTransfer?.files ?? [])];
         const found = dropped.find((each) => isNotebook(each.name));
         if (found) void files.onFile(found);
-        else if (dropped.length) setFailure("This is no notebook. Other files go into Files.");
+        else if (dropped.length) setFailure("This is not a notebook. Upload other files under Files.");
     };
     return (
         <div

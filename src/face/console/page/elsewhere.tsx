@@ -111,8 +111,8 @@ interface Props {
     onError: (message: string) => void;
 }
 
-/** The kernels that are busy, and have been for some time, with what is no execution that is listed. A
- * gateway that was restarted calls them `starting` until they answer. */
+/** The kernels that have been busy for some time although no listed execution runs in them. After a
+ * restart, the gateway calls such kernels `starting` until they answer. */
 function useUnlisted(of: Session | null, listed: Set<string>, known: boolean): string[] {
     const since = useRef(new Map<string, number>());
     const now = Date.now();
