@@ -149,7 +149,7 @@ def test_a_notebook_is_dropped(tab, sandbox):
     console.drop(target, "dropped.ipynb", nbformat.writes(example()))
     expect(console.cells).to_have_count(3)
     console.drop(target, "picture.png", "none")
-    expect(console.page.locator(".composer").get_by_role("alert")).to_contain_text("Other files go into Files")
+    expect(console.page.locator(".composer").get_by_role("alert")).to_contain_text("not a notebook")
     expect(console.cells).to_have_count(3)
 
 
