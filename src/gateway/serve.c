@@ -294,6 +294,9 @@ serve_faces(struct gateway *gateway, struct kg_error *err)
         .unused_accounts_ms = config->unused_accounts_days * 24 * 3600 * 1000,
         .max_sessions = core->max_sessions,
         .memory_mb = config->memory_mb,
+        .disk_mb = config->disk_mb,
+        .pids = config->pids,
+        .cpus = config->cpus,
         .provisioner = provisioner_name(core->provisioner),
         .started_ms = clock_mono_ms(),
     };

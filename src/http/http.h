@@ -182,6 +182,8 @@ bool http_server_is_draining(const struct http_server *server);
 KG_MUST_CHECK bool http_server_stop_listening(struct http_server *server);
 // Whether a client is sending a request, or has connected and not yet begun to.
 bool http_server_is_receiving(const struct http_server *server);
+// The limits of an owner at the moment.
+struct http_quota http_server_quota(const struct http_server *server, const char *owner);
 // Counts one request of an owner; KG_RATE_LIMITED if it is more than the owner's quota allows.
 KG_MUST_CHECK int http_server_admit(struct http_server *server, const char *owner,
                                     struct kg_error *err);
@@ -355,8 +357,8 @@ const char *http_request_query_next(const struct http_request *request, const ch
 const char *http_request_header(const struct http_request *request, const char *name);
 // Whether the client accepts gzip (RFC 9110, section 12.5.3).
 bool http_request_accepts_gzip(const struct http_request *request);
-// Sets a header (`name` is borrowed) in place of those that the client has sent, for the handler and
-// for replicas to which the request is forwarded. Before the client is identified; at most
+// Sets a header (`name` is borrowed) in place of those that the client has sent, for the handler
+// and for replicas to which the request is forwarded. Before the client is identified; at most
 // HTTP_SET_HEADERS_MAX times.
 enum { HTTP_SET_HEADERS_MAX = 4 };
 void http_request_set_header(struct http_request *request, const char *name, const char *value);

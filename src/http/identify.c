@@ -84,8 +84,8 @@ http_request_credential(const struct http_request *request, bool *ret_is_login)
     return theirs ? theirs : bearer ? kg_strdup(bearer) : NULL;
 }
 
-static struct http_quota
-quota_of(const struct http_server *server, const char *owner)
+struct http_quota
+http_server_quota(const struct http_server *server, const char *owner)
 {
     const struct http_authenticator *authenticator = server->authenticator;
     return authenticator ? authenticator->ops->quota(authenticator, owner)
@@ -222,7 +222,7 @@ identify_forget(struct http_connection *conn)
 static int
 check_connections(const struct http_connection *conn, struct kg_error *err)
 {
-    struct http_quota quota = quota_of(conn->server, conn->owner);
+    struct http_quota quota = http_server_quota(conn->server, conn->owner);
     bool is_common = budget_name(conn->owner) != conn->owner;
     if (quota.max_connections > 0 && conn->counted_for->n_connections > quota.max_connections)
         return kg_error_set(err, KG_RATE_LIMITED, 0,
@@ -285,6 +285,7 @@ identify_check(struct http_connection *conn, struct http_request *request, struc
 int
 http_server_admit(struct http_server *server, const char *owner, struct kg_error *err)
 {
-    return owner_take_request(&server->owners, owner, quota_of(server, owner).requests_per_second,
-                              clock_mono_us(), err);
+    return owner_take_request(&server->owners, owner,
+                              http_server_quota(server, owner).requests_per_second, clock_mono_us(),
+                              err);
 }

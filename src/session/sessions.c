@@ -234,6 +234,40 @@ source_of_max(const struct sessions *sessions, int64_t max)
     return "max-sessions of its account";
 }
 
+// Owners who share one name in budgets have half of the sessions together. 0: this one does not.
+static int64_t
+max_of_shared_name(const struct sessions *sessions, const char *owner)
+{
+    const struct sessions_settings *settings = &sessions->settings;
+    bool shares = budget_name(owner) != owner && settings->several_owners;
+    return shares ? (settings->max_sessions + 1) / 2 : 0;
+}
+
+struct sessions_limits
+sessions_limits_of(const struct sessions *sessions, const char *owner)
+{
+    const struct sessions_settings *settings = &sessions->settings;
+    struct sessions_limits limits = {
+        .max_sessions = settings->max_sessions,
+        .max_memory_mb = sessions_memory_of(sessions, owner),
+        .idle_timeout_s = settings->idle_timeout_s,
+        .max_lifetime_s = settings->max_lifetime_s,
+        .max_savepoints = settings->max_savepoints,
+    };
+    int64_t own = max_sessions_of(sessions, owner);
+    int64_t together = max_of_shared_name(sessions, owner);
+    if (own > 0 && own < limits.max_sessions) {
+        limits.max_sessions = own;
+        limits.max_sessions_from = source_of_max(sessions, own);
+    }
+    if (together > 0 && together < limits.max_sessions) {
+        limits.max_sessions = together;
+        limits.max_sessions_from =
+            "half of setting max-sessions, for all registered users together";
+    }
+    return limits;
+}
+
 static int
 make_room(struct sessions *sessions, const char *owner, struct kg_error *err)
 {
@@ -246,8 +280,8 @@ make_room(struct sessions *sessions, const char *owner, struct kg_error *err)
                             "this key has %lld sessions already (%s); end one, or try again later",
                             (long long)max_of_owner, source_of_max(sessions, max_of_owner));
     const char *name = budget_name(owner);
-    int64_t max_of_name = (settings->max_sessions + 1) / 2;
-    if (name != owner && settings->several_owners && count_by_name(sessions, name) >= max_of_name &&
+    int64_t max_of_name = max_of_shared_name(sessions, owner);
+    if (max_of_name > 0 && count_by_name(sessions, name) >= max_of_name &&
         !(settings->evict_idle && evict(sessions, name)))
         return kg_error_set(
             err, KG_MAX_SESSIONS, 0,

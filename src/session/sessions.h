@@ -136,6 +136,16 @@ size_t sessions_n_starting(const struct sessions *sessions);
 int64_t sessions_pool_target(const struct sessions *sessions);
 // Fails unless a new session would probably get a sandbox that can be used.
 KG_MUST_CHECK int sessions_check_ready(const struct sessions *sessions, struct kg_error *err);
+// What applies to the sessions that one owner makes from now on.
+struct sessions_limits {
+    int64_t max_sessions;
+    const char *max_sessions_from; // what sets it; NULL: the setting max-sessions
+    int64_t max_memory_mb;         // of the owner's account; 0: it has none, the engine's applies
+    int64_t idle_timeout_s;
+    int64_t max_lifetime_s; // 0: no end
+    int64_t max_savepoints;
+};
+struct sessions_limits sessions_limits_of(const struct sessions *sessions, const char *owner);
 // The number of one owner's sessions, of all gateways of the installation.
 int64_t sessions_count_of(const struct sessions *sessions, const char *owner);
 // The ids of one owner's sessions: an array of strings, a new reference.

@@ -511,6 +511,9 @@ def test_quotas_of_users(start_gateway, accounts, clients):
     accounts.do("user", "quota", "alice", "max-sessions=1")
     gateway.create_session(alice, session_id="first")
     assert use(alice) == (1, {**usual, "max_sessions": 1})
+    known = alice.get("/api/v1/limits").json()
+    assert known["limits"]["max_sessions"] == known["sessions"] == 1
+    assert known["set_by"] == {"max_sessions": "max-sessions of its account"}
     assert use(bob) == (0, usual)
     refused = problem(alice.post("/api/v1/sessions", json={}), 429, "max_sessions")
     assert "has 1 sessions already (max-sessions of its account)" in refused["detail"]

@@ -3,7 +3,7 @@
 
 import pytest
 from component import cell
-from kernelgate import problem
+from kernelgate import problem, wait_for
 from mcp_clients import WireClient
 
 
@@ -79,3 +79,34 @@ def test_mcp(gateway):
         assert "longer than 1 s (setting max-execution-time; " in said(code="hang")
         assert "longer than 0.5 s (timeout of the request)" in said(code="hang", timeout=0.5)
         assert "(100 MiB, setting memory-mb)" in said(code="oom")
+
+
+def test_a_client_learns_its_limits(start_gateway, tmp_path):
+    keys = tmp_path / "keys"
+    keys.write_text("alice:key-of-alice\n")
+    gateway = start_gateway(
+        *("--api-keys-file", str(keys), "--max-sessions", "5", "--disk-mb", "32"),
+        *("--max-upload-bytes", "1000", "--max-execution-time", "7", "--max-savepoints", "3"),
+        key="key-of-alice",
+    )
+    stranger = gateway.client.get("/api/v1/limits", headers={"Authorization": "Bearer wrong"})
+    problem(stranger, 401, "unauthorized")
+    answer = gateway.client.get("/api/v1/limits").json()
+    assert answer["owner"] == "alice" and answer["sessions"] == 0 and answer["set_by"] == {}
+    assert answer["limits"] == {
+        **{"max_sessions": 5, "memory_mb": 512, "disk_mb": 32, "cpus": 1, "pids": 256},
+        **{"max_upload_bytes": 1000, "max_code_bytes": 1 << 20, "max_output_bytes": 10 << 20},
+        **{"max_execution_time": 7, "max_timeout": 3600, "idle_timeout": 1800},
+        **{"max_session_lifetime": 0, "max_savepoints": 3, "max_requests_per_second": 0},
+    }
+    gateway.create_session()
+    keys.write_text("alice:key-of-alice\nbob:key-of-bob\n")  # now they share
+
+    def shared():
+        found = gateway.client.get("/api/v1/limits").json()
+        return found if found["set_by"] else None
+
+    answer = wait_for(shared)
+    assert answer["sessions"] == 1 and answer["limits"]["max_sessions"] == 3
+    said = "half of setting max-sessions, while there are several owners"
+    assert answer["set_by"] == {"max_sessions": said}

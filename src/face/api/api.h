@@ -24,9 +24,11 @@ struct api_context {
     struct login_limits *login_limits; // with accounts
     const struct session_tokens *tokens;
     bool registration_is_open;
-    int64_t max_registered_users;    // 0: no limit
-    int64_t unused_accounts_ms;      // until such an account may be removed; 0: never
-    int64_t max_sessions, memory_mb; // of all owners; of a sandbox: the settings
+    int64_t max_registered_users;     // 0: no limit
+    int64_t unused_accounts_ms;       // until such an account may be removed; 0: never
+    int64_t max_sessions;             // of all owners
+    int64_t memory_mb, disk_mb, pids; // of a sandbox
+    double cpus;                      // the same
     const char *provisioner;
     int64_t started_ms; // clock_mono_ms()
     // Streams of commands that go on without their clients (command_stream.c); {0} at first.

@@ -101,6 +101,7 @@
     ROUTE(GET, FILE_LINKS_ROUTE, handle_file_link,                                                 \
           HTTP_PUBLIC | HTTP_KEY_IN_QUERY, session_of_link)                                        \
     ROUTE(GET, "/api/v1/kernelspecs", handle_kernelspecs, HTTP_KEY_IN_QUERY, nothing)              \
+    ROUTE(GET, "/api/v1/limits", handle_limits, HTTP_KEY_IN_QUERY, nothing)                        \
     ROUTE(GET, "/api/v1/health", handle_health, HTTP_PUBLIC, nothing)                              \
     ROUTE(GET, "/healthz", handle_alive, HTTP_PUBLIC, nothing)                                     \
     ROUTE(GET, "/readyz", handle_ready, HTTP_PUBLIC, nothing)                                      \
