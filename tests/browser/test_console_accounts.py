@@ -240,7 +240,9 @@ def test_the_keys_view_shows_the_quota(accounts, enter):
         more = "uses 1 of 4 sandboxes. Each may have 128 MiB of memory."
         expect(page.get_by_text(f"{more} You may send 50 requests per second.")).to_be_visible()
         page.get_by_role("link", name="Sandboxes").click()
-        expect(page.get_by_text(more)).to_be_visible()
+        expect(page.get_by_text("1 of 4, from max-sessions of your account.")).to_be_visible()
+        memory = page.get_by_role("region", name="Limits").locator("div", has_text="Memory")
+        expect(memory).to_contain_text("128 MiBmax-memory-mb of your account")
         client.delete(f"/api/v1/sessions/{session}").raise_for_status()
 
 

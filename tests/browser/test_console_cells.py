@@ -78,7 +78,7 @@ def test_the_controls_of_the_console(tab, sandbox):
     expect(editor).not_to_contain_text("x = 41")
     editor.press("ArrowUp")
     expect(editor).to_have_text("x = 41")
-    page.get_by_label("Time limit").select_option("5 minutes")
+    page.get_by_label("Time limit").select_option("5 min at most")
     with page.expect_request("**/api/v1/execute") as sent:
         editor.press("Shift+Enter")
     assert sent.value.post_data_json["timeout"] == 300

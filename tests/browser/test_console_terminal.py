@@ -181,7 +181,7 @@ def test_what_the_gateway_has_left_out(opened):
     expect(terminal.rows).not_to_contain_text("42")
     loses = False
     sockets[-1].send('{"dropped_bytes":2048}')
-    expect(terminal.status).to_contain_text("2.0 KiB of output were skipped")
+    expect(terminal.status).to_contain_text("2 KiB of output were skipped")
     terminal.shows("42")
 
 

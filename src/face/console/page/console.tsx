@@ -13,6 +13,8 @@ import { drawNow } from "./draw_now";
 import { Editor, type RunKind } from "./editor";
 import { Elsewhere } from "./elsewhere";
 import { useFollow } from "./follow";
+import { duration } from "./format";
+import { useLimits } from "./limits";
 import type { Notebook } from "./notebook";
 import css from "./notebook.css" with { type: "text" };
 import { NotebookBar } from "./notebook_bar";
@@ -24,11 +26,7 @@ import { addSheet } from "./sheet";
 addSheet(css);
 
 const NEW = "new"; // the cell that is not yet one
-const LIMITS = [
-    [0, "default time limit"],
-    [300, "5 minutes"],
-    [3600, "1 hour"],
-] as const;
+const TIME_LIMITS = [300, 3600]; // seconds
 
 /** Where one is: on a cell, or in its text. */
 interface Place {
@@ -68,6 +66,12 @@ export function Console({ notebook, session }: Props) {
     const usual = value?.default ?? "python";
     const languageOf = (name: string) => value?.kernelspecs[name || usual]?.language ?? "";
     const assistantOf = useAssistants(notebook, session, languageOf, usual);
+    const known = useLimits();
+    const longest = known?.limits.max_timeout ?? Infinity;
+    const limitName = (seconds: number) =>
+        seconds ? `${duration(seconds * 1000)} at most`
+        : known ? `${duration(known.limits.max_execution_time * 1000)} at most (default)`
+        : "default time limit";
     const files = useSaving(notebook, specs, setFailure);
     useEffect(() => {
         notebook.onChange = () => draw((count) => count + 1);
@@ -359,9 +363,9 @@ export function Console({ notebook, session }: Props) {
                         value={limit}
                         onChange={(event) => setLimit(Number(event.currentTarget.value))}
                     >
-                        {LIMITS.map(([seconds, name]) => (
+                        {[0, ...TIME_LIMITS.filter((each) => each <= longest)].map((seconds) => (
                             <option key={seconds} value={seconds}>
-                                {name}
+                                {limitName(seconds)}
                             </option>
                         ))}
                     </select>

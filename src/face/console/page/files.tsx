@@ -6,6 +6,7 @@ import { useState } from "preact/hooks";
 import { ApiError, type Entry, file, send, session } from "./api";
 import { FileLink } from "./file_link";
 import { bytes, duration } from "./format";
+import { sourceOf, useLimits } from "./limits";
 import { usePolled } from "./polling";
 import { Preview } from "./preview";
 import { useQuestion } from "./question";
@@ -104,10 +105,18 @@ export function Files({ id }: { id: string }) {
     const [uploading, setUploading] = useState("");
     const [over, setOver] = useState(false);
     const [ask, question] = useQuestion();
+    const known = useLimits();
+    const most = known?.limits.max_upload_bytes ?? Infinity;
+    const tooLarge = ({ name, size }: File) =>
+        `${name} is ${bytes(size)}. A file may be at most ${bytes(most)} (${sourceOf(known!, "max_upload_bytes")}).`;
     const upload = async (files: Iterable<File>) => {
         setFailure("");
         try {
             for (const each of files) {
+                if (each.size > most) {
+                    setFailure(tooLarge(each));
+                    continue;
+                }
                 if ((await exists(id, each.name)) && !(await ask(replacing(each.name)))) continue;
                 setUploading(each.name);
                 await send(file(id, each.name), { method: "PUT", raw: each });
@@ -162,7 +171,7 @@ export function Files({ id }: { id: string }) {
                     />
                 </label>
                 <span class="quiet" role="status">
-                    {uploading ? `Uploading ${uploading}…` : "or drop them here. They are saved in /mnt/data."}
+                    {uploading ? `Uploading ${uploading}…` : `or drop them here. They are saved in /mnt/data.${known ? ` The limit is ${bytes(most)} per file.` : ""}`}
                 </span>
             </div>
             {(failure || error) && (

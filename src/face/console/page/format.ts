@@ -33,5 +33,5 @@ export function bytes(count: number): string {
         count /= 1024;
         unit++;
     }
-    return `${unit === 0 || count >= 100 ? Math.round(count) : count.toFixed(1)} ${units[unit]}`;
+    return `${count >= 100 ? Math.round(count) : Math.round(count * 10) / 10} ${units[unit]}`;
 }

@@ -3,12 +3,13 @@
 
 import { useState } from "preact/hooks";
 
-import { getLogin, type Kernelspec, send, type Session, session } from "./api";
-import { alsoRuns, bytes, counted, duration } from "./format";
+import { type Kernelspec, send, type Session, session } from "./api";
+import { alsoRuns, bytes, duration } from "./format";
 import { Gateway } from "./gateway";
+import { sourceOf, useLimits } from "./limits";
 import { usePolled } from "./polling";
 import { useQuestion } from "./question";
-import { Quota } from "./quota";
+import { AllLimits } from "./quota";
 import { linkTo } from "./route";
 import { nameOf } from "./session_name";
 import { startSandbox, Welcome } from "./welcome";
@@ -61,6 +62,19 @@ function NewSandbox({ onError }: { onError: (message: string) => void }) {
                 {busy ? "Starting…" : "New sandbox"}
             </button>
         </form>
+    );
+}
+
+/** How many there are, of how many. */
+function Count({ sandboxes }: { sandboxes: number }) {
+    const of = useLimits();
+    if (!of) return null;
+    const most = of.limits.max_sessions;
+    return (
+        <p class="quiet" role="status">
+            {`${sandboxes} of ${most}, from ${sourceOf(of, "max_sessions")}.`}
+            {sandboxes >= most && " End one before you start another."}
+        </p>
     );
 }
 
@@ -154,6 +168,7 @@ export function Sandboxes() {
         <main>
             <div class="head">
                 <h1>Sandboxes</h1>
+                {value && <Count sandboxes={sessions.length} />}
                 <NewSandbox onError={setFailure} />
             </div>
             {(failure || error) && (
@@ -229,7 +244,7 @@ export function Sandboxes() {
                     </table>
                 </>
             )}
-            {getLogin() && <Quota />}
+            <AllLimits />
             <Gateway />
             {question}
         </main>

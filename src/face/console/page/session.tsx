@@ -8,6 +8,7 @@ import { Commands } from "./commands";
 import { Console } from "./console";
 import { Files } from "./files";
 import { alsoRuns, bytes, duration } from "./format";
+import { mib, sourceOf, useLimits } from "./limits";
 import { Notebook } from "./notebook";
 import { Packages } from "./packages";
 import { usePolled } from "./polling";
@@ -28,12 +29,20 @@ const TITLES: Record<Tab, string> = {
 };
 
 function Usage({ of }: { of: Session }) {
+    const known = useLimits();
     if (!of.usage) return null;
+    const most = (name: "memory_mb" | "disk_mb") => known && ` of ${bytes(mib(known.limits[name]))}`;
+    const from = (name: "memory_mb" | "disk_mb") =>
+        known ? `, with the limit of ${sourceOf(known, name)}` : "";
     return (
         <>
-            <span title="Memory">{bytes(of.usage.memory_bytes)}</span>
-            <span title="Disk" class="wide">
-                {bytes(of.usage.disk_bytes)} on disk
+            <span title={`Memory${from("memory_mb")}`}>
+                {bytes(of.usage.memory_bytes)}
+                {most("memory_mb")}
+            </span>
+            <span title={`Disk${from("disk_mb")}`} class="wide">
+                {bytes(of.usage.disk_bytes)}
+                {most("disk_mb")} on disk
             </span>
             <span title="Processor time" class="wide">
                 CPU {of.usage.cpu_seconds.toFixed(1)} s
@@ -70,7 +79,7 @@ export function SessionView({ id, tab }: { id: string; tab: Tab }) {
                         {alsoRuns(of) && <span>{alsoRuns(of)}</span>}
                         {!of.is_busy && (
                             <span>
-                                ends in {duration(Date.parse(of.expires_at) - Date.now())}
+                                ends in {duration(Date.parse(of.expires_at) - Date.now())} without activity
                             </span>
                         )}
                     </p>
