@@ -16,27 +16,27 @@ SETTING(STRING, api_key, "api-key", .secret = true, .commands = SERVE, .aliases 
 SETTING(STRING, api_keys_file, "api-keys-file", .commands = LISTEN,
         .help = "file with one `name:key` or `name:sha256:<hex>` a line")
 SETTING(STRING, accounts_file, "accounts-file", .commands = LISTEN | CONFIG_ACCOUNTS | CONFIG_DOCTOR,
-        .help = "database of users and their keys, made if it does not exist; docs/accounts.md")
+        .help = "database of users and their keys, created if it does not exist; docs/accounts.md")
 SETTING(CHOICE, registration, "registration", .fallback = "closed", .choices = registrations, .commands = LISTEN,
-        .help = "open: anybody may make an account with a password; closed: administrators make them")
+        .help = "open: anybody can create an account with a password; closed: only administrators can create accounts")
 SETTING(INTEGER, max_registered_users, "max-registered-users", .fallback = "1000", .min = 0, .max = 1000000, .commands = LISTEN,
-        .help = "accounts that people have made themselves, at most; 0: no limit")
+        .help = "how many accounts people can create themselves; 0: no limit")
 SETTING(INTEGER, unused_accounts_days, "unused-accounts-days", .fallback = "30", .min = 0, .max = 3650, .commands = LISTEN,
-        .help = "after which an account that somebody made, and nobody used again, may be removed; 0: never")
+        .help = "days after which an account that somebody registered and never used again may be removed; 0: never")
 SETTING(INTEGER, account_changes_per_minute, "account-changes-per-minute", .fallback = "60", .min = 0, .max = 10000, .commands = LISTEN,
-        .help = "keys that a user may make, and as many logins; registered users together ten times as many; 0: no limit")
+        .help = "keys, and as many logins, that a user can create per minute; for all registered users together ten times as many; 0: no limit")
 SETTING(FLAG, insecure, "insecure", .fallback = "false", .commands = LISTEN,
         .help = "listen beyond loopback even without an API key")
 SETTING(STRING, allowed_origins, "allowed-origins", .commands = LISTEN,
         .help = "origins of web pages that may call the API, comma-separated")
 SETTING(STRING, allowed_hosts, "allowed-hosts", .commands = LISTEN,
-        .help = "names that the Host header may have besides those of loopback, comma-separated; `*` allows any")
+        .help = "host names that requests may use besides those of loopback, comma-separated; `*` allows any")
 SETTING(STRING, ports_domain, "ports-domain", .fallback = "localhost", .commands = LISTEN,
-        .help = "below which sessions' ports have hosts, <port>-<id>.<domain>; needs a wildcard name that leads to the gateway, which browsers have for localhost; empty: ports have none")
+        .help = "domain of the host names of sessions' ports, <port>-<id>.<domain>; it needs a wildcard name that leads to the gateway, which browsers have for localhost; empty: ports have no host names")
 SETTING(STRING, trusted_proxies, "trusted-proxies", .commands = LISTEN,
-        .help = "addresses and networks of proxies, comma-separated, whose X-Forwarded-For is believed, besides those on loopback; `private`: RFC 1918 and RFC 4193")
+        .help = "addresses and networks of proxies, comma-separated, whose X-Forwarded-For is trusted, besides those on loopback; `private`: RFC 1918 and RFC 4193")
 SETTING(STRING, user, "user", .commands = LISTEN | CONFIG_DOCTOR,
-        .help = "what the gateway becomes when root has started it: a user's name, or UID:GID; by default kernelgate if there is such a user, else 61160:61160; root: it stays root, without most capabilities")
+        .help = "the user as which the gateway runs if root starts it: a name, or UID:GID; by default kernelgate if there is such a user, else 61160:61160; root: it stays root, without most capabilities")
 SETTING(CHOICE, provisioner, "provisioner", .fallback = "auto", .choices = provisioners,
         .commands = BOTH, .aliases = {{"BACKEND"}},
         .help = "what makes the sandboxes; auto: oci where it works, else docker")
@@ -50,37 +50,37 @@ SETTING(STRING, docker_host, "docker-host", .fallback = "unix:///var/run/docker.
         .commands = BOTH, .aliases = {{"DOCKER_HOST"}},
         .help = "where the Docker Engine listens: unix:///path or tcp://host:port")
 SETTING(STRING, kubeconfig, "kubeconfig", .commands = BOTH,
-        .help = "a file of kubectl's, whose current context names the API server, its authority, the credential and the namespace")
+        .help = "kubectl's configuration file; its current context names the API server, its authority, the credential and the namespace")
 SETTING(STRING, kubernetes_pod_template, "kubernetes-pod-template", .commands = BOTH,
         .help = "YAML file of a Pod whose labels, annotations, scheduling and runtime class the sandboxes' pods get; docs/kubernetes.md")
 SETTING(STRING, kubernetes_server, "kubernetes-server", .commands = BOTH,
         .help = "URL of the API server; in a pod, by default the one of its cluster, with the service account's certificate, token and namespace")
 SETTING(STRING, kubernetes_ca_file, "kubernetes-ca-file", .commands = BOTH,
-        .help = "the API server's authority, PEM")
+        .help = "certificate authority of the API server, PEM")
 SETTING(STRING, kubernetes_token_file, "kubernetes-token-file", .commands = BOTH,
         .help = "file with the token for the API server; it is read for each request")
 SETTING(STRING, kubernetes_certificate_file, "kubernetes-certificate-file", .commands = BOTH,
         .help = "client certificate for the API server, PEM, instead of a token")
 SETTING(STRING, kubernetes_key_file, "kubernetes-key-file", .commands = BOTH,
-        .help = "key of that certificate, PEM")
+        .help = "private key of that certificate, PEM")
 SETTING(STRING, kubernetes_namespace, "kubernetes-namespace", .commands = BOTH,
         .help = "namespace of the sandboxes' pods; by default that of the service account, else default")
 SETTING(STRING, kubernetes_agent_image, "kubernetes-agent-image", .fallback = "kernelgate:latest",
         .commands = BOTH,
         .help = "the gateway's own image, from which the sandboxes' pods copy the agent")
 SETTING(STRING, kubernetes_installation, "kubernetes-installation", .commands = BOTH,
-        .help = "a name in the labels of the pods, by which a gateway finds them again when its state folder is gone")
+        .help = "a name in the labels of the pods, by which a gateway finds them again if its state folder is lost")
 SETTING(STRING, kubernetes_replica_address, "kubernetes-replica-address", .commands = LISTEN | CONFIG_DOCTOR,
         .help = "host:port at which other replicas of this installation reach this one; it turns on replicas, which need keep-sandboxes, link-key-file and kubernetes-installation")
 SETTING(FLAG, unenforced_network, "unenforced-network", .fallback = "false", .commands = BOTH,
-        .help = "be ready although the cluster lets sandboxes reach more than loopback; docs/kubernetes.md")
+        .help = "be ready even if the cluster lets sandboxes reach more than loopback; docs/kubernetes.md")
 SETTING(STRING, link_key_file, "link-key-file", .commands = SERVE,
         .help = "file with the key by which sandboxes know this gateway, where it dials them: 64 hexadecimal digits; by default link.key in the state folder")
 SETTING(CHOICE, network, "network", .fallback = "none", .choices = networks, .commands = BOTH,
         .aliases = {{"ENABLE_NETWORK_ACCESS", ALIAS_EGRESS}},
         .help = "none, or egress: out through a proxy, never to private addresses or this machine")
 SETTING(STRING, fetch_allow, "fetch-allow", .commands = SERVE,
-        .help = "private networks (10.0.0.0/8) and hosts that may be reached nevertheless, comma-separated")
+        .help = "private networks (10.0.0.0/8) and hosts that may be reached all the same, comma-separated")
 SETTING(STRING, state_dir, "state-dir", .commands = BOTH | CONFIG_PACKAGES,
         .help = "folder for the sandboxes and the gateway's own state; $XDG_RUNTIME_DIR/kernelgate, else /run/kernelgate")
 SETTING(FLAG, keep_sandboxes, "keep-sandboxes", .fallback = "false", .commands = LISTEN,
@@ -97,10 +97,10 @@ SETTING(STRING, console_dir, "console-dir", .commands = LISTEN,
         .help = "folder of the console's files, as script/setup builds it; by default ../share/kernelgate/console")
 SETTING(STRING, default_kernel, "default-kernel", .fallback = "python", .commands = BOTH,
         .aliases = {{"CONTAINER_LANGUAGE"}},
-        .help = "the kernelspec of requests that name none")
+        .help = "kernelspec of requests that do not name one")
 SETTING(INTEGER, max_sessions, "max-sessions", .fallback = "0", .min = 0, .max = 10000,
         .commands = BOTH, .aliases = {{"MAX_KERNELS"}, {"SANDBOX_MAX_SESSIONS"}},
-        .help = "sessions at a time, of all replicas together; 0: with the engine oci one for each 512 MiB (or memory-mb, if that is more) of the memory that all sandboxes together may use, at least 10, at most 512; with others 10")
+        .help = "sessions at a time, of all replicas together; 0: with the engine oci, one for each 512 MiB (or memory-mb, if that is more) of the memory that all sandboxes together may use, at least 10 and at most 512; with other engines 10")
 SETTING(INTEGER, max_sessions_per_owner, "max-sessions-per-owner", .fallback = "0", .min = 0,
         .max = 10000, .commands = SERVE,
         .help = "sessions of one owner at a time, of all replicas together; 0: half of max-sessions while the keys have several owners, else no limit")
@@ -111,23 +111,23 @@ SETTING(REAL, max_requests_per_second, "max-requests-per-second", .fallback = "0
         .help = "requests of one owner, in bursts of up to two seconds' worth; 0: no limit")
 SETTING(INTEGER, pool_size, "pool-size", .fallback = "-1", .min = -1, .max = 1000, .commands = BOTH,
         .aliases = {{"SESSION_POOL_SIZE"}},
-        .help = "sandboxes with a warm kernel that are kept ready for new sessions; -1: 2, or where kernels are forked one for each 512 MiB of the machine's memory, at least 2, at most four for each processor, and at most max-sessions (10 if that is 0)")
+        .help = "sandboxes with a warm kernel that are kept ready for new sessions; -1: 2, or, where kernels are forked, one for each 512 MiB of the machine's memory, at least 2, at most four for each processor, and at most max-sessions (10 if that is 0)")
 SETTING(INTEGER, pool_bare, "pool-bare", .fallback = "-1", .min = -1, .max = 1000, .commands = BOTH,
-        .help = "sandboxes without a kernel that are kept ready besides, where kernels are forked; -1: twice pool-size, at most what that leaves of max-sessions (10 if that is 0)")
+        .help = "sandboxes without a kernel that are also kept ready, where kernels are forked; -1: twice pool-size, but no more than pool-size leaves of max-sessions (10 if that is 0)")
 SETTING(INTEGER, idle_timeout_s, "idle-timeout", .unit = "s", .fallback = "1800", .min = 1,
         .max = 31536000, .commands = SERVE,
         .aliases = {{"KERNEL_TIMEOUT"}, {"SANDBOX_SESSION_TTL_M", ALIAS_MINUTES}},
-        .help = "a session ends after so long without activity")
+        .help = "a session ends after this time without activity")
 SETTING(INTEGER, max_session_lifetime_s, "max-session-lifetime", .unit = "s", .fallback = "0", .min = 0,
         .max = 31536000, .commands = SERVE,
-        .help = "a session ends so long after its creation, whatever it does; a client may ask for less; 0: no limit")
+        .help = "a session ends this long after its creation, even if it is busy; a client can ask for less; 0: no limit")
 SETTING(INTEGER, max_savepoints, "max-savepoints", .fallback = "8", .min = 0, .max = 32,
         .commands = BOTH,
-        .help = "savepoints of a session; a new one takes the place of the oldest without a name; 0: none")
+        .help = "savepoints of a session; a new one replaces the oldest that has no name; 0: none")
 SETTING(INTEGER, max_execution_time_s, "max-execution-time", .unit = "s", .fallback = "30",
         .min = 1, .max = 86400, .commands = SERVE,
         .aliases = {{"MAX_EXECUTION_TIME"}, {"SANDBOX_EXEC_TIMEOUT_S"}},
-        .help = "timeout of an execution that names none")
+        .help = "timeout of an execution whose request has none")
 SETTING(INTEGER, max_timeout_s, "max-timeout", .unit = "s", .fallback = "3600", .min = 1,
         .max = 86400, .commands = SERVE,
         .help = "the longest timeout that a request may ask for")
@@ -136,7 +136,7 @@ SETTING(INTEGER, kernel_start_timeout_s, "kernel-start-timeout", .unit = "s", .f
         .help = "how long a kernel may take to become ready")
 SETTING(CHOICE, kernel_start, "kernel-start", .fallback = "auto", .choices = kernel_starts,
         .commands = BOTH,
-        .help = "how kernels start: auto: by fork from a warm process where the kernelspec and the engine can, else by exec; fork: an error where that is not possible; exec: as new programs")
+        .help = "how kernels start: auto: by fork from a warm process where the kernelspec and the engine support it, else by exec; fork: an error where that is not possible; exec: as new programs")
 SETTING(INTEGER, drain_timeout_s, "drain-timeout", .unit = "s", .fallback = "10", .min = 0,
         .max = 3600, .commands = LISTEN,
         .help = "how long executions may continue after SIGTERM")
@@ -146,11 +146,11 @@ SETTING(STRING, pass_through_env, "pass-through-env", .commands = SERVE,
 SETTING(STRING, pypi_index_url, "pypi-index-url", .commands = BOTH,
         .help = "package index; pip's own by default")
 SETTING(STRING, packages, "packages", .commands = SERVE,
-        .help = "packages that all sessions get, besides those of `kernelgate packages add`, comma-separated")
+        .help = "packages for all sessions, in addition to those of `kernelgate packages add`, comma-separated")
 SETTING(FLAG, install_from_code, "install-from-code", .fallback = "true", .commands = SERVE,
         .help = "`pip install` in cells and commands installs packages as the API does; docs/api.md")
 SETTING(STRING, upload_root, "upload-root", .commands = SERVE,
-        .help = "folder of this machine whose files MCP clients of the profile mcp-sandbox may upload; over stdio any, unless one is given")
+        .help = "folder of this machine whose files MCP clients of the profile mcp-sandbox may upload; over stdio, any file if it is not set")
 SETTING(INTEGER, memory_mb, "memory-mb", .unit = "MiB", .fallback = "512", .min = 64,
         .max = 1048576, .commands = BOTH,
         .aliases = {{"MAX_MEMORY_MB"}, {"SANDBOX_MEMORY_LIMIT", ALIAS_MEMORY}},
@@ -165,7 +165,7 @@ SETTING(INTEGER, disk_mb, "disk-mb", .unit = "MiB", .fallback = "256", .min = 1,
         .help = "size of a sandbox's /mnt/data")
 SETTING(INTEGER, max_connections, "max-connections", .fallback = "2048", .min = 16, .max = 65536,
         .commands = LISTEN,
-        .help = "client connections at a time; for a further one, one that waits for nothing is closed")
+        .help = "client connections at a time; beyond that, each new one closes one that is idle")
 SETTING(INTEGER, max_code_bytes, "max-code-bytes", .unit = "bytes", .fallback = "1048576", .min = 1,
         .max = 64 * MIB, .commands = SERVE, .aliases = {{"SANDBOX_MAX_CODE_BYTES"}},
         .help = "code of one request")
@@ -181,22 +181,22 @@ SETTING(INTEGER, max_buffered_bytes, "max-buffered-bytes", .unit = "bytes", .fal
         .help = "output kept for all running executions; above it the execution with the most loses its oldest output")
 SETTING(INTEGER, mcp_max_image_side, "mcp-max-image-side", .unit = "pixels", .fallback = "2000",
         .min = 0, .max = 100000, .commands = BOTH,
-        .help = "how wide and high images in MCP results may be; larger ones are made smaller, or left out and named; 0: no limit")
+        .help = "maximum width and height of images in MCP results; larger ones are scaled down, or left out and named; 0: no limit")
 SETTING(INTEGER, mcp_evict_idle_s, "mcp-evict-idle", .unit = "s", .fallback = "300", .min = 0,
         .max = 31536000, .commands = LISTEN,
-        .help = "at the limit of sessions, one that an MCP client has made and left ends for another one of the same key: it and its client have been silent for so long, and no stream is open; 0: not before idle-timeout")
+        .help = "at the limit of sessions, one that an MCP client created and left gives way to another one of the same key, once it and its client have been silent for this time and no stream is open; 0: not before idle-timeout")
 SETTING(FLAG, jupyter_api, "jupyter-api", .fallback = "true", .commands = LISTEN | CONFIG_DOCTOR,
         .help = "serve Jupyter's API for notebooks, too; docs/jupyter.md")
 SETTING(INTEGER, jupyter_replay_time_s, "jupyter-replay-time", .unit = "s", .fallback = "3600",
         .min = 0, .max = 604800, .commands = LISTEN,
-        .help = "what a Jupyter client misses while it is disconnected is kept for so long; 0: not at all")
+        .help = "how long messages are kept for a Jupyter client that is disconnected; 0: not at all")
 SETTING(INTEGER, jupyter_hold_time_s, "jupyter-hold-time", .unit = "s", .fallback = "86400",
         .min = 0, .max = 31536000, .commands = LISTEN,
-        .help = "a connected Jupyter client keeps its kernel for so long while nothing is said, then idle-timeout counts; 0: for ever")
+        .help = "how long a connected Jupyter client keeps a kernel to which nothing is sent; after that idle-timeout applies; 0: forever")
 SETTING(FLAG, jupyter_id_as_key, "jupyter-id-as-key", .fallback = "false", .commands = LISTEN,
-        .help = "a kernel's id is enough to connect to it, for Jupyter clients that send no key; docs/jupyter.md says what that risks")
+        .help = "let a kernel's id be enough to connect to it, for Jupyter clients that send no key; docs/jupyter.md describes the risk")
 SETTING(STRING, jupyter_api_prefix, "jupyter-api-prefix", .commands = LISTEN,
-        .help = "a path below which Jupyter's API is served too, for clients whose URL has one: `/jupyter`")
+        .help = "a path below which Jupyter's API is also served, for clients whose URL has one: `/jupyter`")
 SETTING(STRING, profile, "profile", .commands = CONFIG_MCP,
         .help = "for `kernelgate mcp`: use the tool names and result shapes of another system; docs/mcp.md lists them")
 SETTING(STRING, connect, "connect", .commands = CONFIG_MCP,

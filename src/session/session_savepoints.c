@@ -105,7 +105,7 @@ drop_excess(struct session *session, const struct session_savepoint *newest)
     struct session_savepoint *oldest;
     while (count_listed(session) > max && (oldest = oldest_without_name(session)) != newest &&
            oldest)
-        savepoint_drop(session, oldest, "a newer one took its place (max-savepoints)");
+        savepoint_drop(session, oldest, "a newer savepoint replaced it (max-savepoints)");
 }
 
 // ---- Calls ----------------------------------------------------------------------------------

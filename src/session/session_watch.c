@@ -202,7 +202,8 @@ session_watch_start(struct session *session, const char *folder, bool recursive,
     if (*folder && file_any_path_check(folder, false, err) < 0)
         return NULL;
     if (!budget_has_room(&session->sessions->watches, session->owner, 1)) {
-        (void)kg_error_set(err, KG_RATE_LIMITED, 0, "as many folders are being watched as may be");
+        (void)kg_error_set(err, KG_RATE_LIMITED, 0,
+                           "too many folders are being watched already; try again later");
         return NULL;
     }
     if (session->state != SESSION_READY) {

@@ -277,8 +277,9 @@ make_room(struct sessions *sessions, const char *owner, struct kg_error *err)
     if (max_of_owner > 0 && sessions_count_of(sessions, owner) >= max_of_owner &&
         !(settings->evict_idle && evict(sessions, owner)))
         return kg_error_set(err, KG_MAX_SESSIONS, 0,
-                            "this key has %lld sessions already (%s); end one, or try again later",
-                            (long long)max_of_owner, source_of_max(sessions, max_of_owner));
+                            "this key already has %lld session%s (%s); end one, or try again later",
+                            (long long)max_of_owner, max_of_owner == 1 ? "" : "s",
+                            source_of_max(sessions, max_of_owner));
     const char *name = budget_name(owner);
     int64_t max_of_name = max_of_shared_name(sessions, owner);
     if (max_of_name > 0 && count_by_name(sessions, name) >= max_of_name &&
@@ -292,9 +293,9 @@ make_room(struct sessions *sessions, const char *owner, struct kg_error *err)
         !(settings->evict_idle && (evict(sessions, name) || evict(sessions, NULL))))
         return kg_error_set(
             err, KG_MAX_SESSIONS, 0,
-            "there are %zu sessions already (setting max-sessions); end one, or try "
+            "the gateway already has %zu session%s (setting max-sessions); end one, or try "
             "again later",
-            n);
+            n, n == 1 ? "" : "s");
     return 0;
 }
 

@@ -163,6 +163,7 @@ def test_what_runs_is_counted(gateway, tab, sandbox):
     for _ in range(2):
         start(commands, "sleep 1000")
     console.enter()
+        console.answer("Restart kernels")
     row = page.get_by_role("row").filter(has_text=sandbox)
     expect(row).to_contain_text("1 terminal, 2 commands")
     page.get_by_role("link", name=sandbox).click()

@@ -147,7 +147,7 @@ def test_owners_are_apart_in_every_view(accounts, enter):
     expect(page.get_by_text(name)).to_have_count(0)
     for tab_name, answers in (("console", 1), ("files", 2), ("packages", 2), ("commands", 1)):
         page.goto(f"{accounts.gateway.url}/console/#/sandboxes/{name}/{tab_name}")
-        expect(page.get_by_text("This sandbox does not run.")).to_be_visible()
+        expect(page.get_by_text("There is no sandbox with this name")).to_be_visible()
         expect(page.get_by_role("alert")).to_have_count(answers)
         expect(page.get_by_text("of hanna")).to_have_count(0)
         expect(page.get_by_text("hers.txt")).to_have_count(0)
@@ -217,7 +217,7 @@ def test_an_administrator_ends_sandboxes(accounts, enter):
     end.click()
     console.answer("Cancel")
     end.click()
-    expect(page.get_by_role("dialog")).to_contain_text("2 sandboxes run.")
+    expect(page.get_by_role("dialog")).to_contain_text("2 sandboxes will end.")
     console.answer("End sandboxes")
     expect(row(page, "kurt").get_by_role("cell", name="0", exact=True)).to_be_visible()
     expect(end).to_have_count(0)

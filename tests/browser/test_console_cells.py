@@ -78,13 +78,18 @@ def test_the_controls_of_the_console(tab, sandbox):
     expect(editor).not_to_contain_text("x = 41")
     editor.press("ArrowUp")
     expect(editor).to_have_text("x = 41")
-    page.get_by_label("Time limit").select_option("5 min at most")
+    page.get_by_label("Time limit").select_option("up to 5 min")
     with page.expect_request("**/api/v1/execute") as sent:
         editor.press("Shift+Enter")
     assert sent.value.post_data_json["timeout"] == 300
     console.until_done(console.cells.last)
+    page.get_by_role("button", name="Restart kernels").click()
+    console.answer("Cancel")
+    expect(console.run("x").locator(".text")).to_have_text("41")
+    page.get_by_role("button", name="Restart kernels").click()
+    expect(page.get_by_role("dialog")).to_contain_text("All variables are lost")
     with page.expect_response("**/restart") as restarted:
-        page.get_by_role("button", name="Restart kernels").click()
+        console.answer("Restart kernels")
     assert restarted.value.ok
     expect(console.run("'x' in globals()").locator(".text")).to_have_text("False")
     page.get_by_role("button", name="Clear").click()
@@ -146,7 +151,7 @@ def test_a_sandbox_that_expires_while_it_is_open(gateway, tab, sandbox):
         put(gateway, sandbox, "go")
         assert any('"done"' in line for line in lines)
     alert = console.page.get_by_role("alert")
-    expect(alert).to_contain_text("This sandbox does not run.")
+    expect(alert).to_contain_text("There is no sandbox with this name")
     expect(console.cells.first).to_contain_text("x = 41")
     cell = console.run("'x' in globals()")
     expect(cell.locator(".text")).to_have_text("False")

@@ -187,7 +187,7 @@ def test_many_charts_are_not_all_drawn(tab, sandbox):
     console.enter(sandbox)
     cell = show(console, *[{VEGA_LITE: bars(LANGUAGES)}] * 22)
     expect(cell.locator("iframe")).to_have_count(20)
-    cell.get_by_role("button", name="Show this one, too").first.click()
+    cell.get_by_role("button", name="Show this one as well").first.click()
     expect(cell.locator("iframe")).to_have_count(21)
     console.page.get_by_role("button", name="Clear").click()
     cell = show(console, {VEGA_LITE: bars(LANGUAGES)})

@@ -34,7 +34,7 @@ def test_code_of_the_api_is_shown(gateway, tab, sandbox):
         expect(one).to_contain_text("another page or program, in the kernel python")
         expect(one.locator(".status")).to_contain_text("running for")
         expect(console.cells).to_have_count(0)
-        one.get_by_role("button", name="Show the output").click()
+        one.get_by_role("button", name="Show output").click()
         expect(one.locator(".text")).to_have_text("on\n")
         assert console.findings() == []
         put(gateway, sandbox, "go")
@@ -81,7 +81,7 @@ def test_code_from_before_a_restart(gateway, tab, sandbox):
     gateway.start()
     console.enter(sandbox)
     one = elsewhere(console)
-    expect(one).to_contain_text("The kernel python runs code")
+    expect(one).to_contain_text("The kernel python is running code")
     one.get_by_role("button", name="Interrupt").click()
     expect(one).to_have_count(0)
     wait_for(lambda: not gateway.client.get(f"/api/v1/sessions/{sandbox}").json()["is_busy"])

@@ -176,13 +176,13 @@ def test_nothing_is_replaced_without_a_question(gateway, tab, sandbox):
     wait_for(lambda: len(saved(gateway, sandbox, "untitled.ipynb").cells) == 2)
     put(gateway, sandbox, "untitled.ipynb", b"changed")
     page.get_by_role("button", name="Save").click()
-    expect(question).to_contain_text("has been changed since")
+    expect(question).to_contain_text("has changed since")
     question.get_by_role("button", name="Cancel").click()
     assert read(gateway, sandbox, "untitled.ipynb") == b"changed"
     # Nor are cells that are not saved.
     console.until_done(console.run("print('three')"))
     open_local(console, "example.ipynb", nbformat.writes(example()))
-    expect(question).to_contain_text("changes that are not saved")
+    expect(question).to_contain_text("unsaved changes")
     question.get_by_role("button", name="Cancel").click()
     expect(console.cells).to_have_count(3)
     assert console.sources()[2] == "print('three')"
@@ -199,7 +199,7 @@ MANY = {"nbformat": 4, "nbformat_minor": 5, "metadata": {}, "cells": [{}] * 1001
     [
         ("{", "it is not JSON"),
         ("[1]", "it has no nbformat"),
-        ('{"nbformat": 3, "worksheets": []}', "the format 3"),
+        ('{"nbformat": 3, "worksheets": []}', "has format 3"),
         ('{"nbformat": 4}', "no list of cells"),
         (json.dumps(MANY), "1001 cells"),
     ],

@@ -36,7 +36,7 @@ def test_limits_are_shown_where_they_apply(console):
     expect(usage).to_contain_text(re.compile(r"MiB of 512 MiB.* of 32 MiB on disk"))
     expect(usage).to_contain_text(re.compile(r"ends in (9|10) min without activity"))
     expect(page.get_by_label("Time limit").locator("option")).to_have_text(
-        ["7 s at most (default)", "5 min at most"]
+        ["up to 7 s (default)", "up to 5 min"]
     )
 
 

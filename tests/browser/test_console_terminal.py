@@ -151,7 +151,7 @@ def test_a_flood(terminal):
     slower.send("Emulation.setCPUThrottlingRate", {"rate": 8})
     terminal.type("yes flood\n")
     terminal.shows("flood")
-    expect(terminal.status).to_contain_text("of output were skipped")
+    expect(terminal.status).to_contain_text("of output was skipped")
     slower.send("Emulation.setCPUThrottlingRate", {"rate": 1})
     page.get_by_role("button", name="Dark").click()
     expect(page.get_by_role("button", name="Light")).to_be_visible()
@@ -181,7 +181,7 @@ def test_what_the_gateway_has_left_out(opened):
     expect(terminal.rows).not_to_contain_text("42")
     loses = False
     sockets[-1].send('{"dropped_bytes":2048}')
-    expect(terminal.status).to_contain_text("2 KiB of output were skipped")
+    expect(terminal.status).to_contain_text("2 KiB of output was skipped")
     terminal.shows("42")
 
 

@@ -516,7 +516,7 @@ def test_quotas_of_users(start_gateway, accounts, clients):
     assert known["set_by"] == {"max_sessions": "max-sessions of its account"}
     assert use(bob) == (0, usual)
     refused = problem(alice.post("/api/v1/sessions", json={}), 429, "max_sessions")
-    assert "has 1 sessions already (max-sessions of its account)" in refused["detail"]
+    assert "already has 1 session (max-sessions of its account)" in refused["detail"]
     gateway.create_session(bob)
     gateway.create_session(bob)  # half of four
     problem(bob.post("/api/v1/sessions", json={}), 429, "max_sessions")

@@ -69,7 +69,7 @@ def test_max_sessions(start_gateway):
     response = gateway.client.post("/api/v1/sessions", json={})
     refused(response, "max_sessions")
     assert response.json()["detail"].startswith(
-        "there are 2 sessions already (setting max-sessions); "
+        "the gateway already has 2 sessions (setting max-sessions); "
     )
     assert ids(gateway) == {"b", "c"}
 
@@ -91,7 +91,7 @@ def test_max_sessions_per_owner(two_owners):
     response = gateway.client.post("/api/v1/sessions", json={"session_id": "c"})
     refused(response, "max_sessions")
     assert response.json()["detail"].startswith(
-        "this key has 2 sessions already (setting max-sessions-per-owner); "
+        "this key already has 2 sessions (setting max-sessions-per-owner); "
     )
     # Another owner has a limit of its own, within the gateway's.
     gateway.create_session(bob, session_id="a")
@@ -107,7 +107,7 @@ def test_the_share_of_an_owner_is_said(two_owners):
     gateway.create_session()
     response = gateway.client.post("/api/v1/sessions", json={})
     refused(response, "max_sessions")
-    said = "this key has 2 sessions already (half of setting max-sessions, while there are several "
+    said = "this key already has 2 sessions (half of setting max-sessions, while there are several "
     assert response.json()["detail"].startswith(said)
 
 

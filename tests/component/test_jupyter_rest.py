@@ -239,7 +239,7 @@ def test_limits_are_those_of_sessions(start_gateway):
     gateway = start_gateway("--jupyter-api", "--max-sessions", "1")
     start_kernel(gateway)
     response = gateway.client.post("/api/kernels")
-    assert "1 sessions already" in failure(response, 429)
+    assert "already has 1 session " in failure(response, 429)
     assert response.headers["retry-after"]
 
 

@@ -226,7 +226,7 @@ on_compared(const char *hash, bool matches, const struct kg_error *none, void *a
     const char *network = self->network;
     log_warning("a login failed", LOG_STR("user", name), LOG_STR("network", network));
     if (self->made)
-        kg_error_set(&err, KG_INVALID, 0, "old_password is not the present one");
+        kg_error_set(&err, KG_INVALID, 0, "old_password is wrong");
     else
         kg_error_set(&err, KG_UNAUTHORIZED, 0, "the name or the password is wrong");
     http_reply_error(self->request, &err);
@@ -508,10 +508,10 @@ handle_register(struct http_request *request, void *arg)
         return;
     }
     if (!body.token && !context->registration_is_open) {
-        kg_error_set(
-            &err, KG_REGISTRATION_CLOSED, 0,
-            "accounts are made by administrators; the first one is made with the token in the "
-            "gateway's log");
+        kg_error_set(&err, KG_REGISTRATION_CLOSED, 0,
+                     "only administrators can create accounts; the first one is created with the "
+                     "token in the "
+                     "gateway's log");
         http_reply_error(request, &err);
         return;
     }

@@ -74,7 +74,7 @@ function titleOf({ type, spec }: ChartSpec): string {
     return typeof text === "string" && text ? `${name}: ${text.slice(0, 200)}` : name;
 }
 
-const TOO_LARGE = "This chart is too large to be drawn in the browser. Plot fewer points, or an image of it.";
+const TOO_LARGE = "This chart is too large to be drawn in the browser. Plot fewer points, or show it as an image.";
 const BLOCKED =
     "This chart refers to data, images or maps on the internet, which the console does not load. " +
     "Load them in Python, and put them into the chart.";
@@ -159,7 +159,7 @@ export function Chart({ chart }: { chart: ChartSpec }) {
             <p class="quiet note">
                 {`${FRAMES_MAX} charts are shown already. `}
                 <button class="link" onClick={() => setAsked(true)}>
-                    Show this one, too
+                    Show this one as well
                 </button>
             </p>
         );

@@ -160,8 +160,8 @@ export function Connect() {
                 {!getKey() && getLogin() && (
                     <>
                         {" "}
-                        Create a <a href="#/keys">key</a> for each program, and put it in place of{" "}
-                        {MISSING}.
+                        Create a <a href="#/keys">key</a> for each program, and replace {MISSING} with
+                        it.
                     </>
                 )}
             </p>

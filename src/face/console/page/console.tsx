@@ -15,7 +15,7 @@ import { Elsewhere } from "./elsewhere";
 import { useFollow } from "./follow";
 import { duration } from "./format";
 import { useLimits } from "./limits";
-import type { Notebook } from "./notebook";
+import { CELLS_MAX, type Notebook } from "./notebook";
 import css from "./notebook.css" with { type: "text" };
 import { NotebookBar } from "./notebook_bar";
 import { isNotebook } from "./notebook_files";
@@ -69,8 +69,8 @@ export function Console({ notebook, session }: Props) {
     const known = useLimits();
     const longest = known?.limits.max_timeout ?? Infinity;
     const limitName = (seconds: number) =>
-        seconds ? `${duration(seconds * 1000)} at most`
-        : known ? `${duration(known.limits.max_execution_time * 1000)} at most (default)`
+        seconds ? `up to ${duration(seconds * 1000)}`
+        : known ? `up to ${duration(known.limits.max_execution_time * 1000)} (default)`
         : "default time limit";
     const files = useSaving(notebook, specs, setFailure);
     useEffect(() => {
@@ -164,7 +164,7 @@ export function Console({ notebook, session }: Props) {
         if (!source.trim()) return;
         setFailure("");
         const cell = notebook.runNew(source, kernel, limit);
-        if (!cell) return setFailure("This notebook has as many cells as it may have.");
+        if (!cell) return setFailure(`A notebook can have at most ${CELLS_MAX} cells.`);
         past.current = notebook.history.length;
         setText("");
         goToEnd();
@@ -288,12 +288,12 @@ export function Console({ notebook, session }: Props) {
                     <div class="hint quiet">
                         <p>Code that you run below becomes a cell here, with its output.</p>
                         <p>
-                            A click on a cell, or <kbd>Enter</kbd>, edits it in place.{" "}
+                            Click a cell, or press <kbd>Enter</kbd>, to edit it.{" "}
                             <kbd>Shift</kbd>+<kbd>Enter</kbd> runs it again.
                         </p>
                         <p>
-                            <kbd>Tab</kbd> completes a name, <kbd>Shift</kbd>+<kbd>Tab</kbd> shows what it
-                            takes.
+                            <kbd>Tab</kbd> completes a name, <kbd>Shift</kbd>+<kbd>Tab</kbd> shows a
+                            function’s parameters.
                         </p>
                     </div>
                 )}

@@ -64,7 +64,7 @@ function One({ of, sessionId, ended, onRemove, onJoin, onError }: OneProps) {
                     •
                 </span>
                 <p class="quiet">
-                    Code of {of.msg_id ? "a Jupyter client" : "another page or program"}, in the kernel{" "}
+                    Code from {of.msg_id ? "a Jupyter client" : "another page or program"}, in the kernel{" "}
                     {of.kernel}
                 </p>
                 <span class="cell-end">
@@ -79,7 +79,7 @@ function One({ of, sessionId, ended, onRemove, onJoin, onError }: OneProps) {
                                 onJoin();
                             }}
                         >
-                            Show the output
+                            Show output
                         </button>
                     )}
                     {!ended && (
@@ -163,8 +163,8 @@ export function Elsewhere({ runs, sessionId, session: of, onError }: Props) {
                             •
                         </span>
                         <p class="quiet">
-                            The kernel {name} runs code that is not listed: it began before the gateway was
-                            restarted, or a Jupyter client sent it.
+                            The kernel {name} is running code that is not listed: it was started before the
+                            gateway was restarted, or by a Jupyter client.
                         </p>
                         <span class="cell-end">
                             <span class="status is-running" role="status">

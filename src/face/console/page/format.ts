@@ -7,7 +7,7 @@ export function duration(ms: number): string {
     const minutes = Math.floor(seconds / 60);
     if (minutes < 60) return `${minutes} min`;
     const hours = Math.floor(minutes / 60);
-    if (hours < 48) return `${hours} h ${minutes % 60} min`;
+    if (hours < 48) return minutes % 60 ? `${hours} h ${minutes % 60} min` : `${hours} h`;
     return `${Math.floor(hours / 24)} days`;
 }
 
@@ -17,7 +17,7 @@ export function shortDuration(ms: number): string {
     return duration(ms);
 }
 
-export const counted = (n: number, name: string) => `${n} ${name}${n === 1 ? "" : "s"}`;
+export const counted = (n: number, name: string, names = `${name}s`) => `${n} ${n === 1 ? name : names}`;
 
 /** What runs in a session beside its kernels; empty if that is nothing, or not known. */
 export function alsoRuns(of: { commands?: number | null; terminals?: number | null }): string {

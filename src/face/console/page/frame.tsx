@@ -8,8 +8,8 @@ import { useTheme } from "./theme";
 const HEIGHT_MAX = 640;
 const TALL_MAX = 100_000;
 const NEEDS_SCRIPTS =
-    "This output needs scripts, which the console does not run. It draws Plotly and Altair charts if the " +
-    "figure itself is shown, for example with fig.show().";
+    "This output needs scripts, which the console does not run. To see a Plotly or Altair chart, show the " +
+    "figure itself, for example with fig.show().";
 
 interface Props {
     html: string;

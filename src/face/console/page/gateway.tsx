@@ -87,7 +87,7 @@ export function Gateway() {
                     {ready} of {target}
                 </Fact>
                 {metrics?.memory != null && <Fact name="Memory">{bytes(metrics.memory)}</Fact>}
-                <Fact name="Running for">{duration(health.uptime * 1000)}</Fact>
+                <Fact name="Uptime">{duration(health.uptime * 1000)}</Fact>
                 <Fact name="Version">
                     {health.version}, {health.provisioner}
                 </Fact>

@@ -138,12 +138,12 @@ export function readNotebook(text: string, specs: Kernelspec[], cellsMax: number
         throw new Error("This file is not a notebook: it has no nbformat.");
     if (file.nbformat !== 4)
         throw new Error(
-            `This notebook has the format ${file.nbformat}; the console opens format 4. ` +
-                "jupyter nbconvert --to notebook converts older ones.",
+            `This notebook has format ${file.nbformat}; the console opens format 4. ` +
+                "To convert it, run jupyter nbconvert --to notebook.",
         );
     if (!Array.isArray(file.cells)) throw new Error("This notebook has no list of cells.");
     if (file.cells.length > cellsMax)
-        throw new Error(`This notebook has ${file.cells.length} cells; the console opens ${cellsMax}.`);
+        throw new Error(`This notebook has ${file.cells.length} cells; the console opens at most ${cellsMax}.`);
     const metadata = objectOf(file.metadata);
     const kernel = kernelOf(metadata, specs);
     const taken = new Set<string>();

@@ -166,8 +166,8 @@ export function Keys() {
         const yes = await askFirst({
             title: `Revoke the key ${of.name || of.id}?`,
             text: isInUse(of)
-                ? "You are logged in with this key, and will be logged out. Programs that use it are refused."
-                : "Programs that use it are refused from now on.",
+                ? "You are logged in with this key, and will be logged out. Programs that use it can no longer log in."
+                : "Programs that use it can no longer log in.",
             yes: "Revoke key",
         });
         if (yes) void attempt(() => send(`api/v1/keys/${of.id}`, { method: "DELETE" }));

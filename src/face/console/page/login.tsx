@@ -26,7 +26,7 @@ const TITLES: Record<Way, string> = {
 
 /** Enters with a key, or fails with the reason. */
 async function enterByKey(key: string) {
-    if (!/^[\x21-\x7e]+$/.test(key)) throw new Error("This is not an API key: it may have only letters, digits and punctuation marks of ASCII.");
+    if (!/^[\x21-\x7e]+$/.test(key)) throw new Error("This is not an API key: a key consists of ASCII letters, digits and punctuation.");
     setKey(key);
     try {
         await ask("api/v1/kernelspecs");

@@ -129,7 +129,7 @@ export function NotebookBar(props: BarProps) {
             <span class="quiet told" role="status">
                 {told ||
                     (deleted > 0 && `${cellsOf(deleted)} deleted`) ||
-                    (!notebook.isKept && "Too large to be kept for a reload: save it")}
+                    (!notebook.isKept && "Too large to survive a reload: save it")}
             </span>
             {deleted > 0 && (
                 <button class="link" onClick={onUndo}>

@@ -35,12 +35,12 @@ export function useSaving(
         !notebook.cells.length ||
         ask({
             title: `Open ${name}?`,
-            text: `It takes the place of the cells of ${notebook.name}, which have changes that are not saved.`,
+            text: `It replaces the cells of ${notebook.name}, which have unsaved changes.`,
             yes: "Open",
         });
     const show = async (name: string, read: () => Promise<{ text: string; etag: string }>) =>
         attempt(async () => {
-            if (notebook.runs.running) throw new Error("Code runs: open a notebook when it has ended.");
+            if (notebook.runs.running) throw new Error("Code is running. Open a notebook when it has finished.");
             const { text, etag } = await read();
             const opened = readNotebook(text, specs, CELLS_MAX);
             if (await mayReplaceCells(name)) notebook.replace(opened, name, etag);
@@ -58,8 +58,8 @@ export function useSaving(
                     ask({
                         title: `Replace ${notebook.name}?`,
                         text: changed
-                            ? "This file has been changed since it was opened here."
-                            : "The sandbox has a file of this name.",
+                            ? "The file has changed since you opened it here."
+                            : "The sandbox already has a file with this name.",
                         yes: "Replace",
                     });
                 if (await save(notebook, specs, mayReplace)) tell(`Saved as /mnt/data/${notebook.name}`);

@@ -10,7 +10,7 @@ interface Port {
     port: number;
     address: string;
     public: boolean;
-    url: string | null; // null: it not reachable from this browser
+    url: string | null; // null: not reachable from this browser
 }
 
 /** Opens a new link in a tab. The tab is there at once, since a browser stops one that appears later, and

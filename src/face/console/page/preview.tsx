@@ -95,7 +95,7 @@ async function load(sessionId: string, entry: Entry, signal: AbortSignal): Promi
         return { kind: "pdf", data: await blob.arrayBuffer(), Pdf };
     }
     const text = await blob.slice(0, TEXT_MAX).text();
-    if (text.includes("\0")) return { kind: "none", why: "This file has no preview: it is not text." };
+    if (text.includes("\0")) return { kind: "none", why: "There is no preview of this file: it is not text." };
     const rows = tableOf(entry.path, text);
     if (rows.length)
         return { kind: "table", rows, more: rows.length >= ROWS_MAX || blob.size > TEXT_MAX };

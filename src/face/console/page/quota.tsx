@@ -3,7 +3,7 @@
 
 import type { ComponentChildren } from "preact";
 
-import { bytes, counted, duration } from "./format";
+import { bytes, duration } from "./format";
 import { type LimitName, mib, sourceOf, useLimits } from "./limits";
 
 /** One sentence, for the view of an account. */
@@ -37,7 +37,7 @@ export function AllLimits() {
         <section class="facts-of" aria-label="Limits">
             <h2>Your limits</h2>
             <dl class="facts">
-                {row("Sandboxes", "max_sessions", counted(limits.max_sessions, "sandbox"))}
+                {row("Sandboxes", "max_sessions", limits.max_sessions)}
                 {row("Memory per sandbox", "memory_mb", bytes(mib(limits.memory_mb)))}
                 {row("Disk per sandbox", "disk_mb", bytes(mib(limits.disk_mb)))}
                 {row("Processors per sandbox", "cpus", limits.cpus)}

@@ -130,7 +130,9 @@ export class Runs {
                 if (!of.done) await work();
             } catch (error) {
                 if (this.stopped.signal.aborted) return;
-                of.lose((error as Error).message);
+                const refused = error instanceof ApiError && error.status > 0;
+                if (refused && !cell.run) of.skip(error.message);
+                else of.lose((error as Error).message);
             }
             this.active = this.active.filter((other) => other !== cell);
             this.onChange(cell);

@@ -128,15 +128,25 @@ function Row({ of, chosen, onChoose }: RowProps) {
 const ACTIONS: { name: string; method: string; rest: string[]; title?: string }[] = [
     { name: "Interrupt", method: "POST", rest: ["interrupt"] },
     { name: "Restart", method: "POST", rest: ["restart"] },
-    { name: "Renew", method: "POST", rest: ["touch"], title: "They expire later" },
+    { name: "Renew", method: "POST", rest: ["touch"], title: "Counts their idle time from now" },
     { name: "End", method: "DELETE", rest: [] },
 ];
 
-const ending = (ids: string[]) => ({
-    title: ids.length === 1 ? `End ${ids[0]}?` : `End ${ids.length} sandboxes?`,
-    text: "What still runs is stopped. All files and variables are deleted.",
-    yes: ids.length === 1 ? "End sandbox" : `End ${ids.length} sandboxes`,
+const several = (names: string[], one: string) =>
+    names.length === 1 ? one : `${names.length} sandboxes`;
+
+/** Questions about the sandboxes of these names. */
+export const ending = (names: string[]) => ({
+    title: `End ${several(names, names[0]!)}?`,
+    text: `${names.length === 1 ? "Its" : "Their"} files and variables are lost, and running code is stopped.`,
+    yes: `End ${several(names, "sandbox")}`,
 });
+export const restarting = (names: string[]) => ({
+    title: `Restart the kernels of ${several(names, names[0]!)}?`,
+    text: "All variables are lost, and running code is stopped. Files are kept.",
+    yes: "Restart kernels",
+});
+const QUESTIONS: Record<string, typeof ending> = { End: ending, Restart: restarting };
 
 export function Sandboxes() {
     const { value, error, refresh } = usePolled<{ sessions: Record<string, Session> }>(
@@ -157,7 +167,8 @@ export function Sandboxes() {
         setChosen(next);
     };
     const act = async ({ method, rest, name }: (typeof ACTIONS)[number]) => {
-        if (name === "End" && !(await ask(ending(ids)))) return;
+        const asked = QUESTIONS[name]?.(ids);
+        if (asked && !(await ask(asked))) return;
         setFailure("");
         const calls = ids.map((id) => send(session(id, ...rest), { method }));
         const failed = (await Promise.allSettled(calls)).find((call) => call.status === "rejected");

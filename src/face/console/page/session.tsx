@@ -13,9 +13,10 @@ import { Notebook } from "./notebook";
 import { Packages } from "./packages";
 import { usePolled } from "./polling";
 import { Ports } from "./ports";
+import { useQuestion } from "./question";
 import { linkTo, type Tab, TABS } from "./route";
-import { stateOf } from "./sandboxes";
-import { SessionName } from "./session_name";
+import { ending, restarting, stateOf } from "./sandboxes";
+import { nameOf, SessionName } from "./session_name";
 import { Terminals } from "./terminals";
 
 const POLL_MS = 3000;
@@ -55,7 +56,7 @@ export function SessionView({ id, tab }: { id: string; tab: Tab }) {
     const { value: of, error, refresh } = usePolled<Session>(session(id), POLL_MS);
     const notebook = useMemo(() => new Notebook(id), [id]);
     const [failure, setFailure] = useState("");
-    const [confirming, setConfirming] = useState(false);
+    const [ask, question] = useQuestion();
     useEffect(() => () => notebook.stop(), [notebook]);
     const act = async (method: string, ...rest: string[]) => {
         setFailure("");
@@ -67,6 +68,7 @@ export function SessionView({ id, tab }: { id: string; tab: Tab }) {
         }
         refresh();
     };
+    const name = of ? nameOf(of) : id;
     const gone = error instanceof ApiError && error.status === 404;
     return (
         <main class="session">
@@ -86,20 +88,27 @@ export function SessionView({ id, tab }: { id: string; tab: Tab }) {
                 )}
                 <span class="space" />
                 <div class="actions" role="group" aria-label="Sandbox">
-                    <button onClick={() => act("POST", "restart")}>Restart kernels</button>
+                    <button
+                        onClick={async () => {
+                            if (await ask(restarting([name]))) void act("POST", "restart");
+                        }}
+                    >
+                        Restart kernels
+                    </button>
                     <button
                         class="danger"
-                        onBlur={() => setConfirming(false)}
-                        onClick={() => (confirming ? act("DELETE") : setConfirming(true))}
+                        onClick={async () => {
+                            if (await ask(ending([name]))) void act("DELETE");
+                        }}
                     >
-                        {confirming ? "End it? Files are lost" : "End"}
+                        End
                     </button>
                 </div>
             </div>
             {gone && (
                 <p role="alert" class="note">
-                    This sandbox does not run. The first code that you run here starts a new one of
-                    this name.
+                    There is no sandbox with this name, or it has ended. Running code here starts a
+                    new one.
                 </p>
             )}
             {(failure || (error && !gone)) && (
@@ -120,6 +129,7 @@ export function SessionView({ id, tab }: { id: string; tab: Tab }) {
             {tab === "packages" && <Packages id={id} />}
             {tab === "commands" && <Commands id={id} />}
             {tab === "ports" && <Ports id={id} />}
+            {question}
         </main>
     );
 }

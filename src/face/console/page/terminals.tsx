@@ -16,7 +16,7 @@ const POLL_MS = 3000;
 const READS_ALOUD = "kernelgate.screen-reader";
 const ENDING = {
     title: "End this terminal?",
-    text: "The programs that run in it are ended, too.",
+    text: "Programs that are running in it are ended, too.",
     yes: "End terminal",
 };
 const NEW = { terminal: true, background: true };
@@ -32,7 +32,7 @@ const STATES: Record<LinkState["kind"], (state: LinkState) => string> = {
 };
 
 function describe(state: LinkState): string {
-    const missed = `${bytes(state.missed)} of output were skipped: it came faster than it could be shown.`;
+    const missed = `${bytes(state.missed)} of output was skipped because it came faster than the page could show it.`;
     return [STATES[state.kind](state), state.missed > 0 && missed].filter(Boolean).join(" ");
 }
 
@@ -210,7 +210,7 @@ export function Terminals({ id }: { id: string }) {
                     <p>No terminal is open.</p>
                     <p class="quiet">
                         A terminal keeps running when you close this page. You can open it again here,
-                        in several pages at a time.
+                        and in several pages at a time.
                     </p>
                 </div>
             )}

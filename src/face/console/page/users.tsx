@@ -155,7 +155,7 @@ function Row({ of, onEdit, onKey, onEnd, onRemove }: RowProps) {
             <td class="number" data-label="Requests per second">
                 {of.max_requests_per_second || "–"}
             </td>
-            <td class="number" data-label="MiB each">
+            <td class="number" data-label="MiB per sandbox">
                 {of.max_memory_mb || "–"}
             </td>
             <td class="number" data-label="Created">
@@ -235,13 +235,13 @@ export function Users() {
     const onEnd = async ({ name, sessions }: User) => {
         const yes = await askFirst({
             title: `End all sandboxes of ${name}?`,
-            text: `${sessions === 1 ? "One sandbox runs" : `${sessions} sandboxes run`}. What runs in them is stopped, and their files are deleted.`,
+            text: `${counted(sessions, "sandbox", "sandboxes")} will end. Running code is stopped, and all files are deleted.`,
             yes: "End sandboxes",
         });
         if (yes) void attempt(() => send(`${path(name)}/sessions`, { method: "DELETE" }));
     };
     const onRemove = async ({ name, keys, sessions }: User) => {
-        const also = sessions ? " The user’s sandboxes run until they expire: end them first." : "";
+        const also = sessions ? " The user’s sandboxes keep running until they expire, unless you end them first." : "";
         const yes = await askFirst({
             title: `Remove ${name}?`,
             text: `The account and ${counted(keys, "key")} are deleted.${also}`,
@@ -295,7 +295,7 @@ export function Users() {
                                 Requests/s
                             </th>
                             <th scope="col" class="number">
-                                MiB each
+                                MiB per sandbox
                             </th>
                             <th scope="col" class="number">
                                 Created
