@@ -135,6 +135,7 @@ def test_an_answer_that_is_refused_can_be_sent_again(console):
     played.add(type="input_request", prompt="? ", password=False)
     played.status = 503
     cell = console.run("input('? ')")
+    expect(cell.get_by_label("?")).to_be_focused()
     console.page.keyboard.type("kept")
     console.press("Enter")
     expect(cell.get_by_role("alert")).to_contain_text("nothing is asked for")
