@@ -313,3 +313,27 @@ def test_hostile_charts(gateway, tab, sandbox):
     assert not any("pwned" in url or "evil.example" in url for url in console.requests())
     console.faults.clear()  # the frames' policy says what it has refused
     assert gateway.client.get(f"/api/v1/sessions/{sandbox}").status_code == 200
+
+
+def test_what_is_below_does_not_jump_after_a_reload(tab, sandbox):
+    """Frames have their last height before they have loaded."""
+    console = tab()
+    page = console.page
+    console.enter(sandbox)
+    table = {"text/html": "<table>" + "<tr><td>a row</td></tr>" * 6 + "</table>"}
+    cell = show(console, table, {VEGA_LITE: bars(LANGUAGES)})
+    frames = cell.locator("iframe")
+
+    def heights():
+        return [frames.nth(i).get_attribute("height") for i in range(2)]
+
+    frames.nth(0).content_frame.locator("td").first.wait_for()
+    frames.nth(1).content_frame.locator("svg").first.wait_for()
+    wait_for(lambda: "24" not in heights() and "450" not in heights())
+    before = wait_for(lambda: (now := heights()) and page.wait_for_timeout(300) or heights() == now and now)
+    for kind in ("**/frame.html", "**/chart-vega-*.html"):
+        page.route(kind, lambda route: route.abort())
+    page.reload()
+    expect(frames).to_have_count(2)
+    assert heights() == before
+    console.faults.clear()

@@ -4,6 +4,8 @@
 
 import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 
+import { heightName, heightOf, keepHeight } from "./heights";
+
 /** By library: the address of its frame's document, which build.mjs names. */
 declare const CHART_DOCUMENTS: { plotly: string; vega: string };
 
@@ -67,6 +69,8 @@ function isTooLarge(spec: unknown): boolean {
     return false;
 }
 
+const nameOf = ({ type, spec }: ChartSpec) => heightName(type + JSON.stringify(spec));
+
 function titleOf({ type, spec }: ChartSpec): string {
     const title = type === "plotly" ? spec.layout?.title : spec.title;
     const text = title?.text ?? title;
@@ -87,7 +91,8 @@ interface FrameProps {
 
 function ChartFrame({ chart, onFail, onBlocked }: FrameProps) {
     const frame = useRef<HTMLIFrameElement>(null);
-    const [height, setHeight] = useState(450);
+    const name = useMemo(() => nameOf(chart), [chart]);
+    const [height, setHeight] = useState(heightOf(name) ?? 450);
     const [loads, setLoads] = useState(0);
     useLayoutEffect(() => {
         const asked = loads > 0 ? chart : null;
@@ -100,8 +105,11 @@ function ChartFrame({ chart, onFail, onBlocked }: FrameProps) {
             if (data.blocked) onBlocked();
             if (data.failed !== undefined)
                 onFail(`The chart could not be drawn: ${String(data.failed).slice(0, WHY_MAX)}`);
-            if (typeof data.height === "number")
-                setHeight(Math.min(Math.max(data.height, 40), HEIGHT_MAX));
+            if (typeof data.height === "number") {
+                const next = Math.min(Math.max(data.height, 40), HEIGHT_MAX);
+                setHeight(next);
+                keepHeight(name, next);
+            }
         };
         addEventListener("message", onMessage);
         // Its origin is opaque, so there is no other name for it.

@@ -44,6 +44,7 @@ export function drawWith(draw: Draw) {
         if (/^(https?|wss?|blob)\b/.test(blockedURI)) tellBlocked();
     });
     new ResizeObserver(() => {
+        if (!box.hasChildNodes()) return; // nothing is drawn yet
         const { height } = document.body.getBoundingClientRect();
         const bar = document.documentElement.scrollWidth > window.innerWidth ? 16 : 0;
         tell({ height: Math.ceil(height) + bar });

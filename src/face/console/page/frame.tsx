@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // HTML that is not ours: in a frame that has neither the page's origin nor scripts but its own.
 
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 
+import { heightName, heightOf, keepHeight } from "./heights";
 import { useTheme } from "./theme";
 
+const HEIGHT_MIN = 24;
 const HEIGHT_MAX = 640;
 const TALL_MAX = 100_000;
 const NEEDS_SCRIPTS =
@@ -19,15 +21,21 @@ interface Props {
 
 export function Frame({ html, title, tall = false }: Props) {
     const frame = useRef<HTMLIFrameElement>(null);
-    const [height, setHeight] = useState(24);
+    const name = useMemo(() => heightName(html), [html]);
+    const [height, setHeight] = useState(heightOf(name) ?? HEIGHT_MIN);
     const [loads, setLoads] = useState(0);
+    const shown = useRef(name); // what the frame has been given
     const [needsScripts, setNeedsScripts] = useState(false);
     const theme = useTheme();
     useEffect(() => {
         const onMessage = (event: MessageEvent) => {
             if (event.source !== frame.current?.contentWindow) return;
             const told = event.data?.height;
-            if (typeof told === "number") setHeight(Math.min(Math.max(told, 16), tall ? TALL_MAX : HEIGHT_MAX));
+            if (typeof told === "number") {
+                const next = Math.min(Math.max(told, 16), tall ? TALL_MAX : HEIGHT_MAX);
+                setHeight(next);
+                keepHeight(shown.current, next);
+            }
             if (event.data?.needsScripts !== undefined) setNeedsScripts(event.data.needsScripts === true);
         };
         addEventListener("message", onMessage);
@@ -35,7 +43,9 @@ export function Frame({ html, title, tall = false }: Props) {
     }, []);
     useEffect(() => {
         // Its origin is opaque, so there is no other name for it.
-        if (loads > 0) frame.current!.contentWindow!.postMessage({ html, theme }, "*");
+        if (loads === 0) return;
+        shown.current = name;
+        frame.current!.contentWindow!.postMessage({ html, theme }, "*");
     }, [html, theme, loads]);
     return (
         <>

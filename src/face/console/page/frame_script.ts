@@ -22,6 +22,8 @@ function changesLinks(animation: Element) {
     return /(^|:)(href|target)$/i.test(animation.getAttribute("attributeName")?.trim() ?? "");
 }
 
+let has = false; // until then its height says nothing
+
 const SEEN = "img, svg, picture, video, audio, canvas, math, table, hr, input, button, select, textarea";
 
 /** Whether nothing is to be seen, since its scripts would make that. */
@@ -42,6 +44,7 @@ function show(html: string) {
         if (changesLinks(each)) each.remove();
     window.parent.postMessage({ needsScripts: needsScripts(parsed.content) }, "*");
     output.replaceChildren(parsed.content);
+    has = true;
 }
 
 window.addEventListener("message", (event) => {
@@ -51,6 +54,7 @@ window.addEventListener("message", (event) => {
 });
 
 new ResizeObserver(() => {
+    if (!has) return;
     const { height } = document.body.getBoundingClientRect();
     const bar = document.documentElement.scrollWidth > window.innerWidth ? 16 : 0;
     window.parent.postMessage({ height: Math.ceil(height) + bar }, "*");
