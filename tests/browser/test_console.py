@@ -3,6 +3,7 @@
 what a hostile notebook may not do. Pictures of every view are written to build/results."""
 
 import contextlib
+import gzip
 import json
 import os
 import pty
@@ -38,6 +39,25 @@ def test_the_page_is_small():
     assert sum(sizes.values()) - sum(sizes[path] for path in later) <= 350_000
     page = (BUILT / "index.html").read_text()
     assert not any(path.name.removesuffix(".gz") in page for path in later)
+
+
+def test_what_others_wrote_comes_with_its_licences(gateway, tab):
+    """Also what the makers of Plotly have put into their file."""
+    texts = {}
+    for library in ("plotly", "vega"):
+        (path,) = BUILT.glob(f"assets/chart-{library}-*.gz")
+        texts[library] = gzip.decompress(path.read_bytes()).decode()
+    assert "Copyright (c) 2016-2024 Plotly Technologies Inc.\n\nPermission is" in texts["plotly"]
+    assert "MapLibre GL JS" in texts["plotly"].split("Bundled license information")[-1]
+    assert "University of Washington Interactive Data Lab" in texts["vega"]
+    assert "Redistributions in binary form must reproduce" in texts["vega"]
+    console = tab()
+    console.enter()
+    console.page.get_by_role("link", name="Licences").click()
+    licences = console.page.inner_text("body")
+    for name in ("plotly.js-strict-dist-min", "vega", "vega-lite", "delaunator", "pdfjs-dist"):
+        text = re.search(rf"^{name} [0-9.]+ \(.*\)\n\n(.+)", licences, re.M)
+        assert text and ("Copyright" in text[1] or "icense" in text[1]), name
 
 
 def test_the_sources_have_no_type_errors(tmp_path):
@@ -143,6 +163,7 @@ def test_two_sandboxes_are_chosen(gateway, tab):
         page.expect_response("**/sessions/two/restart"),
     ):
         page.get_by_role("button", name="Restart").click()
+        console.answer("Restart kernels")
     for name, left in (("one", False), ("two", False), ("other", True)):
         assert gateway.execute("print('x' in globals())", session_id=name).text() == f"{left}\n"
     page.get_by_role("button", name="End").click()
@@ -163,7 +184,6 @@ def test_what_runs_is_counted(gateway, tab, sandbox):
     for _ in range(2):
         start(commands, "sleep 1000")
     console.enter()
-        console.answer("Restart kernels")
     row = page.get_by_role("row").filter(has_text=sandbox)
     expect(row).to_contain_text("1 terminal, 2 commands")
     page.get_by_role("link", name=sandbox).click()

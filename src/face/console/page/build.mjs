@@ -37,10 +37,30 @@ async function frameDocument(name, script, style) {
         .replace("/* script */", () => script);
 }
 
+// What others wrote comes with its licences.
+const INSIDE = ["delaunator", "robust-predicates"]; // of the file that d3-delaunay ships
+
+/** The packages of which a bundle has files. */
+function packagesOf({ inputs }) {
+    const found = Object.keys(inputs).map((input) => /node_modules\/((?:@[^/]+\/)?[^/]+)\//.exec(input)?.[1]);
+    return found.flatMap((name) => (name === "d3-delaunay" ? [name, ...INSIDE] : name ? [name] : []));
+}
+
+async function licencesOf(names) {
+    const notices = [];
+    for (const name of [...new Set(names)].sort()) {
+        const { version, license } = JSON.parse(await readFile(join(modules, name, "package.json")));
+        const text = await readFile(join(modules, name, "LICENSE"), "utf8").catch(() => "");
+        notices.push(`${name} ${version} (${license})\n\n${text.trim()}\n`);
+    }
+    return notices.join(`\n${"-".repeat(80)}\n\n`);
+}
+
 // The frame of a chart has its library, and nobody needs it before the first chart. It is a file of its own
-// that is kept compressed only.
+// that is kept compressed only. It has the licences of its packages, and the notices of what the makers of
+// Plotly have bundled with it, which are nowhere else.
 const charts = {};
-const chartInputs = [];
+const chartPackages = [];
 for (const library of ["plotly", "vega"]) {
     const bundled = await esbuild.build({
         absWorkingDir: source,
@@ -50,14 +70,18 @@ for (const library of ["plotly", "vega"]) {
         format: "iife",
         target: "es2022",
         nodePaths: [modules],
-        legalComments: "none",
+        legalComments: "eof",
         metafile: true,
         write: false,
     });
     const script = bundled.outputFiles[0].text.trim();
-    const text = await frameDocument("chart.html", script, await minify("chart.css", "css"));
+    const bundledPackages = packagesOf(bundled.metafile);
+    const licences = await licencesOf(bundledPackages);
+    if (licences.includes("-->")) throw new Error(`${library}: a licence would end its comment`);
+    const frame = await frameDocument("chart.html", script, await minify("chart.css", "css"));
+    const text = frame.replace("licences", () => licences);
     charts[library] = `assets/chart-${library}-${shortHash(text)}.html`;
-    chartInputs.push(...Object.keys(bundled.metafile.inputs));
+    chartPackages.push(...bundledPackages);
     await mkdir(join(target, "assets"), { recursive: true });
     await writeFile(join(target, `${charts[library]}.gz`), gzipSync(text, { level: 9 }));
 }
@@ -159,16 +183,4 @@ const frame = await frameDocument(
 );
 await write("frame.html", frame);
 
-// What others wrote comes with its licences.
-const used = new Set();
-for (const input of [...Object.keys(built.metafile.inputs), ...chartInputs]) {
-    const found = /node_modules\/((?:@[^/]+\/)?[^/]+)\//.exec(input);
-    if (found) used.add(found[1]);
-}
-const notices = [];
-for (const name of [...used].sort()) {
-    const { version, license } = JSON.parse(await readFile(join(modules, name, "package.json")));
-    const text = await readFile(join(modules, name, "LICENSE"), "utf8").catch(() => "");
-    notices.push(`${name} ${version} (${license})\n\n${text.trim()}\n`);
-}
-await write("licenses.txt", notices.join(`\n${"-".repeat(80)}\n\n`));
+await write("licenses.txt", await licencesOf([...packagesOf(built.metafile), ...chartPackages]));

@@ -92,6 +92,9 @@ export function Gateway() {
                     {health.version}, {health.provisioner}
                 </Fact>
             </dl>
+            <p class="quiet note">
+                <a href="licenses.txt">Licences of the software in this page</a>
+            </p>
         </section>
     );
 }
