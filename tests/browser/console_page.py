@@ -75,6 +75,13 @@ class ConsolePage:
         self.log_in()
         expect(self.page.get_by_role("navigation", name="Main")).to_be_visible()
 
+    def go_to(self, tab):
+        """Opens another tab of a sandbox. Chromium gives a click that comes right after a scroll to the
+        frame of an output that was there before."""
+        self.page.evaluate("scrollTo(0, 0)")
+        self.page.evaluate("new Promise((done) => requestAnimationFrame(() => setTimeout(done, 50)))")
+        self.page.get_by_role("link", name=tab).click()
+
     def run(self, code):
         """Runs a cell; returns it at once."""
         editor = self.page.get_by_label("Code. Shift and Enter")

@@ -740,7 +740,7 @@ def test_every_view_is_accessible(gateway, tab, sandbox, name, options):
     console.until_done(cell)
     look("console")
     put(gateway, sandbox, "cities.csv", b"city,rain\nLima,6.4\nOslo,763.2\n")
-    page.get_by_role("link", name="Files").click()
+    console.go_to("Files")
     page.get_by_role("button", name="Preview cities.csv").click()
     expect(page.get_by_role("cell", name="Oslo")).to_be_visible()
     look("files")

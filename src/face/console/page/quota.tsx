@@ -44,9 +44,9 @@ export function AllLimits() {
                 {row("Uploaded file", "max_upload_bytes", bytes(limits.max_upload_bytes))}
                 {row("Default time limit", "max_execution_time", seconds(limits.max_execution_time))}
                 {row("Longest time limit", "max_timeout", seconds(limits.max_timeout))}
-                {row("Ends without activity after", "idle_timeout", seconds(limits.idle_timeout))}
+                {row("Idle timeout", "idle_timeout", seconds(limits.idle_timeout))}
                 {limits.max_session_lifetime > 0 &&
-                    row("Ends at the latest after", "max_session_lifetime", seconds(limits.max_session_lifetime))}
+                    row("Longest lifetime", "max_session_lifetime", seconds(limits.max_session_lifetime))}
                 {row("Savepoints per sandbox", "max_savepoints", limits.max_savepoints || "none")}
                 {limits.max_requests_per_second > 0 &&
                     row("Requests per second", "max_requests_per_second", limits.max_requests_per_second)}

@@ -72,7 +72,7 @@ function Count({ sandboxes }: { sandboxes: number }) {
     const most = of.limits.max_sessions;
     return (
         <p class="quiet" role="status">
-            {`${sandboxes} of ${most}, from ${sourceOf(of, "max_sessions")}.`}
+            {`${sandboxes} of ${most}, from ${sourceOf(of, "max_sessions").split(",")[0]}.`}
             {sandboxes >= most && " End one before you start another."}
         </p>
     );

@@ -87,23 +87,25 @@ export function SessionView({ id, tab }: { id: string; tab: Tab }) {
                     </p>
                 )}
                 <span class="space" />
-                <div class="actions" role="group" aria-label="Sandbox">
-                    <button
-                        onClick={async () => {
-                            if (await ask(restarting([name]))) void act("POST", "restart");
-                        }}
-                    >
-                        Restart kernels
-                    </button>
-                    <button
-                        class="danger"
-                        onClick={async () => {
-                            if (await ask(ending([name]))) void act("DELETE");
-                        }}
-                    >
-                        End
-                    </button>
-                </div>
+                {of && !gone && (
+                    <div class="actions" role="group" aria-label="Sandbox">
+                        <button
+                            onClick={async () => {
+                                if (await ask(restarting([name]))) void act("POST", "restart");
+                            }}
+                        >
+                            Restart kernels
+                        </button>
+                        <button
+                            class="danger"
+                            onClick={async () => {
+                                if (await ask(ending([name]))) void act("DELETE");
+                            }}
+                        >
+                            End
+                        </button>
+                    </div>
+                )}
             </div>
             {gone && (
                 <p role="alert" class="note">
