@@ -43,7 +43,7 @@ class IPythonKernel(ipkernel.IPythonKernel):
         self.shell.remember()
         signal.signal(signal.SIGINT, self._on_sigint)
         sys.unraisablehook = self._on_unraisable
-        self.own = set(threading.enumerate()), kernelgate_savepoints.network_sockets()
+        self.own = kernelgate_savepoints.Own(self.parent)
 
     def take(self, old):
         """In a fork of the process of `old`, whose shell this kernel has."""

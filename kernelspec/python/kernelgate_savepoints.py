@@ -18,13 +18,13 @@ import os
 import select
 import signal
 import socket
-import stat
 import sys
 import threading
 import time
 import traceback
 import warnings
 
+import kernelgate_descriptors
 import kernelgate_kernel
 import kernelgate_zygote
 import zmq
@@ -57,6 +57,14 @@ def _make(kernel, plan):
     _fork(functools.partial(_be_savepoint, plan))
 
 
+class Own:
+    """What a kernel has that is not its code's: made before that runs."""
+
+    def __init__(self, app):
+        self.threads = set(threading.enumerate())
+        self.descriptors = kernelgate_descriptors.Own([app.context, app.heartbeat.context])
+
+
 # ---- A fork ---------------------------------------------------------------------------------
 
 
@@ -66,6 +74,7 @@ def _fork(run):
     try:
         pid = _fork_once()
         if pid == 0:
+            os.close(read_end)
             _be_middle(write_end, run)
         os.close(write_end)
         write_end = -1
@@ -102,6 +111,7 @@ def _be_middle(write_end, run):
         middle = os.getpid()
         pid = _fork_once()
         if pid == 0:
+            os.close(write_end)
             _be_child(middle, run)
         os.write(write_end, str(pid).encode())
     finally:
@@ -124,44 +134,6 @@ def _be_child(middle, run):
         sys.__stderr__.flush()
     finally:
         os._exit(status)
-
-
-def _leave_descriptors(folder):
-    """Files get offsets of their own. What else has another end becomes /dev/null: it is the parent's, and
-    another file with its number would be mistaken for it."""
-    output = os.open(f"{folder}/output", os.O_WRONLY | os.O_NOFOLLOW)
-    null = os.open(os.devnull, os.O_RDWR)
-    for number, copy in ((0, null), (1, output), (2, output)):
-        os.dup2(copy, number)
-    os.close(output)
-    for number in _descriptors():
-        if number in (0, 1, 2, null):
-            continue
-        kind = os.fstat(number).st_mode
-        if stat.S_ISREG(kind):
-            _open_again(number)
-        elif not (stat.S_ISDIR(kind) or stat.S_ISCHR(kind)):
-            os.dup2(null, number, os.get_inheritable(number))
-    os.close(null)
-
-
-def _descriptors():
-    """Those that are open; the listing's own is not."""
-    for name in os.listdir("/proc/self/fd"):
-        with contextlib.suppress(OSError):
-            os.fstat(int(name))
-            yield int(name)
-
-
-def _open_again(number):
-    with contextlib.suppress(OSError, ValueError):
-        with open(f"/proc/self/fdinfo/{number}") as info:
-            flags = int(info.read().split("flags:")[1].split()[0], 8)
-        flags &= os.O_ACCMODE | os.O_APPEND | os.O_NONBLOCK | os.O_SYNC
-        again = os.open(f"/proc/self/fd/{number}", flags | os.O_CLOEXEC)
-        os.lseek(again, os.lseek(number, 0, os.SEEK_CUR), os.SEEK_SET)
-        os.dup2(again, number, os.get_inheritable(number))
-        os.close(again)
 
 
 def _set_standard_files():
@@ -194,11 +166,11 @@ def _oom_score():
 
 def _what_is_lost(kernel):
     """What a kernel from this savepoint will not have, for people."""
-    threads, sockets = kernel.own
+    sockets = set(kernelgate_descriptors.network_sockets())
     counts = {
-        "thread": sum(not _is_own(thread, threads) for thread in threading.enumerate()),
+        "thread": sum(not _is_own(thread, kernel.own.threads) for thread in threading.enumerate()),
         "task": sum(map(_is_the_users, asyncio.all_tasks())),
-        "network socket": len(network_sockets() - sockets),
+        "network socket": len(sockets - kernel.own.descriptors.network_sockets),
         "child process": _children(),
     }
     many = {"child process": "child processes"}
@@ -221,19 +193,6 @@ def _is_the_users(task):
     return code is not None and not any(each in code.co_filename for each in libraries)
 
 
-def network_sockets():
-    """The inodes of the process's network sockets."""
-    found = set()
-    for number in _descriptors():
-        with contextlib.suppress(OSError):
-            status = os.fstat(number)
-            if stat.S_ISSOCK(status.st_mode):
-                with socket.socket(fileno=os.dup(number)) as copy:
-                    if copy.family in (socket.AF_INET, socket.AF_INET6):
-                        found.add(status.st_ino)
-    return found
-
-
 def _children():
     with contextlib.suppress(OSError):
         folder = "/proc/self/task"
@@ -251,7 +210,8 @@ def _be_savepoint(plan):
     _kept.append((app, app.kernel, app.shell))
     atexit._clear()  # what the kernel would do at its end; user code's handlers are in the kernel, too
     folder = os.path.dirname(plan["connection_file"])
-    _leave_descriptors(folder)
+    app.kernel.own.descriptors.close()
+    kernelgate_descriptors.leave(f"{folder}/output")
     _set_standard_files()
     _set_oom_score(_OOM_SCORE)
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as server:
@@ -314,7 +274,8 @@ class _Application(kernelapp.IPKernelApp):
 def _be_kernel(connection_file, score):
     old, kernel, _ = _kept[-1]
     _set_oom_score(score)
-    _leave_descriptors(os.path.dirname(connection_file))
+    kernelgate_descriptors.close_all_with_another_end()
+    kernelgate_descriptors.leave(f"{os.path.dirname(connection_file)}/output")
     _set_standard_files()
     with contextlib.suppress(Exception):  # of modules that code has changed
         kernelgate_zygote.renew_randomness()

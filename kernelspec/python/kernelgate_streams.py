@@ -69,6 +69,7 @@ class _Senders:
     """
 
     _pid = None
+    _files = ()
 
     def __init__(self):
         self._lock = threading.Lock()
@@ -77,6 +78,9 @@ class _Senders:
         end = time.monotonic() + _SENDERS_S
         with self._lock:
             if self._pid != os.getpid():
+                for file in self._files:
+                    with contextlib.suppress(OSError):
+                        os.close(file)
                 self._pid, self._files = os.getpid(), list(self._open())
                 self._connect(context)
             self._here.send(b"")
