@@ -29,6 +29,7 @@ static const struct kg_code_info code_infos[KG_N_CODES] = {
     [KG_METHOD_NOT_ALLOWED] = {405, "method_not_allowed", "Method not allowed", false},
     [KG_FILE_EXISTS] = {409, "file_exists", "File exists", false},
     [KG_COMMAND_EXISTS] = {409, "command_exists", "Command exists", false},
+    [KG_NAME_EXISTS] = {409, "name_exists", "Name exists", false},
     [KG_NO_INPUT_REQUEST] = {409, "no_input_request", "No input is asked for", false},
     [KG_KERNEL_BUSY] = {409, "kernel_busy", "Kernel busy", false},
     [KG_TOO_MANY_SAVEPOINTS] = {409, "too_many_savepoints", "Too many savepoints", false},

@@ -46,6 +46,19 @@ branch_call_new(struct session *session, const char *name, savepoint_call_fn fn,
     return call;
 }
 
+// One whose savepoint is being made is not a kernel yet.
+static int
+check_name(const struct session *session, const char *name, struct kg_error *err)
+{
+    const struct savepoint_call *call;
+    TAILQ_FOREACH(call, &session->savepoint_calls, link) {
+        if (call->on_made == branch_on_made && strcmp(call->branch, name) == 0)
+            return kg_error_set(err, KG_NAME_EXISTS, 0,
+                                "name: a branch \"%s\" is being started already", name);
+    }
+    return session_kernel_open_check(session, name, err);
+}
+
 struct savepoint_call *
 session_branch_open(struct session *session, const char *name, const char *id,
                     struct kernel *kernel, savepoint_call_fn fn, void *arg, struct kg_error *err)
@@ -56,8 +69,7 @@ session_branch_open(struct session *session, const char *name, const char *id,
             kg_error_set(err, KG_NOT_FOUND, 0, "from: the session has no savepoint %.40s", id);
         return NULL;
     }
-    if (session_savepoints_check(session, err) < 0 ||
-        session_kernel_open_check(session, name, err) < 0)
+    if (session_savepoints_check(session, err) < 0 || check_name(session, name, err) < 0)
         return NULL;
     struct savepoint_call *call = branch_call_new(session, name, fn, arg);
     call->on_made = branch_on_made;

@@ -39,7 +39,7 @@ check_name(const struct session *session, const char *name, struct kg_error *err
     bool is_used = session_kernel_named(session, name);
     TAILQ_FOREACH(call, &session->kernel_calls, link)
         is_used |= strcmp(call->name, name) == 0;
-    return is_used ? kg_error_set(err, KG_INVALID, 0,
+    return is_used ? kg_error_set(err, KG_NAME_EXISTS, 0,
                                   "name: the session has a kernel \"%s\" already", name)
                    : 0;
 }

@@ -36,9 +36,10 @@ typedef void (*session_kernel_fn)(struct kernel *kernel, const struct kg_error *
 void session_kernel_call_cancel(struct session_kernel_call *call);
 
 // Starts a further kernel, and records it for the next gateway; `fn` fires when it is ready.
-// Errors: KG_INVALID (a bad name or folder, the session has a kernel of that name, or
-// SESSION_MAX_KERNELS already), KG_SESSION_BUSY (the session is still being created, or all
-// sessions have too many kernels), KG_NOT_FOUND (there is no such folder), KG_KERNEL_START_TIMEOUT.
+// Errors: KG_INVALID (a bad name or folder, or the session has SESSION_MAX_KERNELS already),
+// KG_NAME_EXISTS (it has a kernel of that name), KG_SESSION_BUSY (the session is still being
+// created, or all sessions have too many kernels), KG_NOT_FOUND (there is no such folder),
+// KG_KERNEL_START_TIMEOUT.
 KG_MUST_CHECK struct session_kernel_call *
 session_kernel_open(struct session *session, const struct session_kernel_request *request,
                     session_kernel_fn fn, void *arg, struct kg_error *err);

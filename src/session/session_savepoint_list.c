@@ -80,8 +80,9 @@ session_savepoints_describe(const struct session *session)
 }
 
 int
-session_savepoint_name_check(const char *name, struct kg_error *err)
+session_savepoint_name_check(const struct session *session, const char *name, struct kg_error *err)
 {
+    const struct session_savepoint *savepoint;
     size_t len = strlen(name);
     for (const char *c = name; *c; c++)
         if ((unsigned char)*c < ' ' || *c == 0x7f)
@@ -90,6 +91,13 @@ session_savepoint_name_check(const char *name, struct kg_error *err)
         return kg_error_set(err, KG_INVALID, 0,
                             "name must have 1 to %d bytes, without control characters",
                             SAVEPOINT_NAME_MAX);
+    TAILQ_FOREACH(savepoint, &session->savepoints, link) {
+        if (savepoint->name && strcmp(savepoint->name, name) == 0)
+            return kg_error_set(err, KG_NAME_EXISTS, 0,
+                                "name: the session has a savepoint \"%s\" already; choose another "
+                                "name, or delete it first",
+                                name);
+    }
     return 0;
 }
 

@@ -233,15 +233,13 @@ session_savepoints_check(const struct session *session, struct kg_error *err)
     if (session->sessions->settings.max_savepoints == 0)
         return kg_error_set(err, KG_UNSUPPORTED, 0,
                             "savepoints are off: setting max-savepoints is 0");
-    return 0;
+    return session_taken_up_check(session, err);
 }
 
 static int
 check_room(const struct session *session, struct kg_error *err)
 {
     int64_t max = session->sessions->settings.max_savepoints;
-    if (session_savepoints_check(session, err) < 0)
-        return -1;
     if (count_listed(session) >= max && !oldest_without_name(session))
         return kg_error_set(err, KG_TOO_MANY_SAVEPOINTS, 0,
                             "the session has %lld savepoints with names (max-savepoints); delete "
@@ -254,7 +252,9 @@ struct savepoint_call *
 session_savepoint_make(struct session *session, struct kernel *kernel, const char *name,
                        savepoint_call_fn fn, void *arg, struct kg_error *err)
 {
-    if (check_room(session, err) < 0 || (name && session_savepoint_name_check(name, err) < 0))
+    if (session_savepoints_check(session, err) < 0 ||
+        (name && session_savepoint_name_check(session, name, err) < 0) ||
+        check_room(session, err) < 0)
         return NULL;
     struct savepoint_call *call = savepoint_call_new(session, fn, arg);
     if (savepoint_call_make(call, kernel, name, false, err) == 0)

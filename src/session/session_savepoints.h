@@ -26,8 +26,9 @@ typedef void (*savepoint_call_fn)(const json_t *savepoint, const struct kg_error
 void savepoint_call_cancel(struct savepoint_call *call);
 
 // Makes a savepoint of a kernel of the session. `name` is a client's, or NULL. Errors: those of
-// kernel_make_savepoint(); KG_INVALID (the name), KG_TOO_MANY_SAVEPOINTS (all have names),
-// KG_SESSION_BUSY (the session is still being created, or makes one already).
+// kernel_make_savepoint(); KG_INVALID (the name), KG_NAME_EXISTS (a savepoint has it, or is being
+// made with it), KG_TOO_MANY_SAVEPOINTS (all have names), KG_SESSION_BUSY (the session is still
+// being created or taken up).
 KG_MUST_CHECK struct savepoint_call *session_savepoint_make(struct session *session,
                                                             struct kernel *kernel, const char *name,
                                                             savepoint_call_fn fn, void *arg,
@@ -53,5 +54,3 @@ KG_MUST_CHECK struct savepoint_call *session_branch_promote(struct session *sess
                                                             void *arg, struct kg_error *err);
 // {"savepoints": […], "dropped": […]}, a new reference.
 json_t *session_savepoints_describe(const struct session *session);
-// KG_INVALID unless it is 1 to SAVEPOINT_NAME_MAX bytes of UTF-8 without control characters.
-KG_MUST_CHECK int session_savepoint_name_check(const char *name, struct kg_error *err);

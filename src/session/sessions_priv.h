@@ -313,6 +313,10 @@ struct session_savepoint *session_savepoint_add(struct session *session, const c
                                                 const struct kernelspec *spec, const char *kernel,
                                                 const char *name);
 void session_savepoint_remove(struct session *session, struct session_savepoint *savepoint);
+// KG_INVALID unless a client's name has 1 to SAVEPOINT_NAME_MAX bytes, without control characters;
+// KG_NAME_EXISTS if a savepoint has it, or is being made with it.
+KG_MUST_CHECK int session_savepoint_name_check(const struct session *session, const char *name,
+                                               struct kg_error *err);
 // Whether clients know it.
 bool session_savepoint_is_listed(const struct session_savepoint *savepoint);
 json_t *session_savepoint_describe(const struct session_savepoint *savepoint);

@@ -171,6 +171,34 @@ def test_named_ones_are_not_dropped(run, savepoints):
     savepoints.make()
 
 
+@pytest.mark.once
+@pytest.mark.parametrize("way", ["savepoint", "branch", "branch from a savepoint"])
+def test_two_of_one_name(run, savepoints, way):
+    run("x = 1")
+    made = savepoints.make(name="one")
+    fields = {"from": made["savepoint"]} if "from" in way else {}
+    path = "savepoints" if way == "savepoint" else "branches"
+
+    def ask(_):
+        body = {"name": "same", **fields}
+        return savepoints.client.post(f"{savepoints.url}/{path}", json=body, timeout=60)
+
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        responses = list(pool.map(ask, range(4)))
+    assert sorted(each.status_code for each in responses) == [201, 409, 409, 409]
+    for each in responses:
+        if each.status_code != 201:
+            assert '"same"' in problem(each, 409, "name_exists")["detail"]
+    assert "same" in (savepoints.names() if path == "savepoints" else savepoints.branches())
+    if path == "branches":
+        savepoints.end("same")
+        savepoints.branch("same", **fields)
+    else:
+        assert "one" in savepoints.make(409, "name_exists", name="one")
+        savepoints.drop(savepoints.ids()[0])
+        savepoints.make(name="one")  # the name is free again
+
+
 # ---- When
 
 
@@ -351,7 +379,7 @@ def test_bad_requests(gateway, session, run, savepoints):
         savepoints.branch(name, 400, "invalid_request")
     savepoints.branch("b", 404, "not_found", **{"from": "sp_none"})
     savepoints.branch("b")
-    savepoints.branch("b", 400, "invalid_request")  # there is one
+    savepoints.branch("b", 409, "name_exists")
     savepoints.end("python", 400, "invalid_request")
     savepoints.promote("python", 400, "invalid_request")
     for method in savepoints.end, savepoints.promote:

@@ -43,6 +43,9 @@ class Savepoints:
     def ids(self):
         return [each["savepoint"] for each in self.list()["savepoints"]]
 
+    def names(self):
+        return [each["name"] for each in self.list()["savepoints"]]
+
     def drop(self, id_, *refused):
         return self._send("DELETE", f"savepoints/{id_}", *(refused or (200,)))
 

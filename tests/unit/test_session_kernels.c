@@ -148,9 +148,9 @@ test_what_is_refused(void **state)
     for (size_t i = 0; i < KG_ARRAY_LEN(folders); i++)
         assert_refused(f, &opener, "a", folders[i], KG_INVALID);
     assert_non_null(ask_for(f, &opener, 0, "a", NULL, &first));
-    assert_refused(f, &opener, "a", NULL, KG_INVALID);
+    assert_refused(f, &opener, "a", NULL, KG_NAME_EXISTS);
     RUN_UNTIL(f, first.n > 0);
-    assert_refused(f, &opener, "a", NULL, KG_INVALID);
+    assert_refused(f, &opener, "a", NULL, KG_NAME_EXISTS);
     f->sessions->further_kernels.max = 1;
     assert_refused(f, &opener, "b", NULL, KG_SESSION_BUSY);
     f->sessions->further_kernels.max = 40;
