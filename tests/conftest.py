@@ -18,6 +18,7 @@ import pytest
 import replicas
 from jupyter_wire import start_kernel
 from kernelgate import Gateway, add_logs, clean_up_all, gateways, wait_for
+from session_savepoints import Savepoints
 
 
 def pytest_configure(config):
@@ -247,6 +248,12 @@ def session(gateway):
 def run(gateway, session):
     """Executes code in the test's session."""
     return lambda code, **fields: gateway.execute(code, session_id=session, **fields)
+
+
+@pytest.fixture
+def savepoints(gateway, session):
+    """The savepoints and branches of the test's session."""
+    return Savepoints(gateway, session)
 
 
 @pytest.fixture

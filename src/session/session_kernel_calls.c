@@ -96,9 +96,10 @@ static void
 call_on_recorded(const struct kg_error *err, void *arg)
 {
     struct session_kernel_call *call = arg;
-    (void)err; // logged; the kernel itself is there, or gone
     call->recording = NULL;
-    session_kernel_call_settle(call, NULL);
+    // One that was removed is gone all the same; one that the next gateway would not know is not
+    // kept.
+    session_kernel_call_settle(call, call->kind == KERNEL_CALL_OPEN ? err : NULL);
 }
 
 void
@@ -110,7 +111,7 @@ session_kernel_call_record(struct session_kernel_call *call)
         return;
     log_warning("the kernels of a session are not recorded", LOG_STR("session", call->session->id),
                 LOG_ERR(&err));
-    session_kernel_call_settle(call, NULL);
+    session_kernel_call_settle(call, call->kind == KERNEL_CALL_OPEN ? &err : NULL);
 }
 
 // ---- Removing -------------------------------------------------------------------------------

@@ -98,14 +98,19 @@ count_listed(const struct session *session)
     return n;
 }
 
-static void
+// Returns whether there was one.
+static bool
 drop_excess(struct session *session, const struct session_savepoint *newest)
 {
     int64_t max = session->sessions->settings.max_savepoints;
     struct session_savepoint *oldest;
+    bool has_dropped = false;
     while (count_listed(session) > max && (oldest = oldest_without_name(session)) != newest &&
-           oldest)
+           oldest) {
         savepoint_drop(session, oldest, "a newer savepoint replaced it (max-savepoints)");
+        has_dropped = true;
+    }
+    return has_dropped;
 }
 
 // ---- Calls ----------------------------------------------------------------------------------
@@ -155,34 +160,42 @@ savepoint_call_cancel(struct savepoint_call *call)
         call->fn = NULL;
 }
 
+// ---- Making ---------------------------------------------------------------------------------
+
+// One that the next gateway would not know is not kept; the others are there still.
 static void
-call_on_recorded(const struct kg_error *err, void *arg)
+call_fail_to_record(struct savepoint_call *call, const struct kg_error *err)
+{
+    struct session_savepoint *savepoint = session_savepoint_named(call->session, call->id);
+    if (savepoint)
+        savepoint_drop(call->session, savepoint, NULL);
+    savepoint_call_end(call, err);
+}
+
+static void
+made_on_recorded(const struct kg_error *err, void *arg)
 {
     struct savepoint_call *call = arg;
-    (void)err; // logged; it is there all the same
+    struct kg_error own = {0};
     call->recording = NULL;
-    savepoint_call_end(call, NULL);
-}
-
-static void
-call_record(struct savepoint_call *call)
-{
-    struct kg_error err = {0};
-    call->recording = session_record(call->session, call_on_recorded, call, &err);
-    if (call->recording)
+    const struct session_savepoint *savepoint = session_savepoint_named(call->session, call->id);
+    if (err) {
+        call_fail_to_record(call, err);
         return;
-    log_warning("the savepoints of a session are not recorded",
-                LOG_STR("session", call->session->id), LOG_ERR(&err));
-    savepoint_call_end(call, NULL);
+    }
+    if (!savepoint)
+        kg_error_set(&own, KG_SAVEPOINT_FAILED, 0, "the savepoint's process ended");
+    else if (drop_excess(call->session, savepoint))
+        record_later(call->session);
+    savepoint_call_end(call, savepoint ? NULL : &own);
 }
-
-// ---- Making ---------------------------------------------------------------------------------
 
 static void
 call_on_made(const struct kernel_savepoint *made, const struct kg_error *err, void *arg)
 {
     struct savepoint_call *call = arg;
     struct session_savepoint *savepoint = session_savepoint_named(call->session, call->id);
+    struct kg_error own = {0};
     call->making = NULL;
     if (err) {
         savepoint_call_end(call, err);
@@ -190,9 +203,8 @@ call_on_made(const struct kernel_savepoint *made, const struct kg_error *err, vo
     }
     assert(savepoint); // it is there as long as it is being made
     if (savepoint->has_ended) {
-        struct kg_error ended = {0};
-        kg_error_set(&ended, KG_SAVEPOINT_FAILED, 0, "the savepoint's process ended");
-        savepoint_call_end(call, &ended);
+        kg_error_set(&own, KG_SAVEPOINT_FAILED, 0, "the savepoint's process ended");
+        savepoint_call_end(call, &own);
         return;
     }
     savepoint->is_ready = true;
@@ -205,8 +217,9 @@ call_on_made(const struct kernel_savepoint *made, const struct kg_error *err, vo
         return;
     }
     call->description = session_savepoint_describe(savepoint);
-    drop_excess(call->session, savepoint);
-    call_record(call);
+    call->recording = session_record(call->session, made_on_recorded, call, &own);
+    if (!call->recording)
+        call_fail_to_record(call, &own);
 }
 
 int
@@ -301,6 +314,15 @@ session_savepoint_restore(struct session *session, const char *id, savepoint_cal
     return NULL;
 }
 
+static void
+drop_on_recorded(const struct kg_error *err, void *arg)
+{
+    struct savepoint_call *call = arg;
+    (void)err; // logged; it is gone all the same
+    call->recording = NULL;
+    savepoint_call_end(call, NULL);
+}
+
 struct savepoint_call *
 session_savepoint_drop(struct session *session, const char *id, savepoint_call_fn fn, void *arg,
                        struct kg_error *err)
@@ -314,7 +336,7 @@ session_savepoint_drop(struct session *session, const char *id, savepoint_call_f
     }
     struct savepoint_call *call = savepoint_call_new(session, fn, arg);
     savepoint_drop(session, savepoint, NULL);
-    call->recording = session_record(session, call_on_recorded, call, err);
+    call->recording = session_record(session, drop_on_recorded, call, err);
     if (call->recording)
         return call;
     savepoint_call_free(call);

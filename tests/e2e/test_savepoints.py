@@ -6,7 +6,7 @@ import concurrent.futures
 import pytest
 from kernelgate import HELD, problem, wait_for
 from mcp_clients import WireClient
-from session_savepoints import Savepoints
+from session_savepoints import Savepoints, value
 
 # Twenty kinds of variables, and a cell whose result is equal wherever they are.
 KINDS = r"""
@@ -50,17 +50,6 @@ SEEN = r"""
  pattern.search("a12").group(), str(path), float(seeded.random()), drawn.random(), variable.get(),
  memory.getvalue(), opened.read(2), opened.tell(), pd.read_parquet("/mnt/data/kinds.parquet").shape)
 """
-
-
-@pytest.fixture
-def savepoints(gateway, session):
-    return Savepoints(gateway, session)
-
-
-def value(run, code, **fields):
-    lines = run(code, **fields)
-    assert lines.status == "ok", lines
-    return lines.one("result")["text"]
 
 
 # ---- Savepoints
@@ -393,98 +382,3 @@ def test_bad_requests(gateway, session, run, savepoints):
 def test_a_kernel_without_savepoints(gateway, session, savepoints):
     gateway.execute("1", session_id=session, language="javascript")
     assert "javascript" in savepoints.make(501, "not_supported", kernel="javascript")
-
-
-# ---- Code that does not want it
-
-
-DAMAGES = {
-    "no child": ("m.make = lambda text: None", "reached in time"),
-    "a lie": ("m._fork = lambda run: 1", "reached in time"),
-    "the end": ("import os; m._fork = lambda run: os._exit(1)", ("reached in time", "meanwhile")),
-    "stops itself": (
-        "import os, signal; m._fork = lambda run: os.kill(os.getpid(), signal.SIGSTOP)",
-        ("reached in time", "did not answer in time"),  # what it has sent may be on the way
-    ),
-    "never answers": ("import time; m.make = lambda text: time.sleep(1000)", "did not answer in time"),
-    "damaged": ("m.make = None", "not callable"),
-}
-
-
-@pytest.mark.once
-def test_a_kernel_that_does_not_fork(gateway):
-    def try_one(damage):
-        code, refused = damage
-        session = gateway.create_session()
-        savepoints = Savepoints(gateway, session)
-        gateway.execute(f"import kernelgate_savepoints as m\n{code}", session_id=session)
-        detail = savepoints.make(500, "savepoint_failed")
-        assert any(each in detail for each in ([refused] if isinstance(refused, str) else refused)), detail
-        assert savepoints.list()["savepoints"] == []
-        gateway.client.post(f"/api/v1/sessions/{session}/restart").raise_for_status()
-        savepoints.make()
-        gateway.delete_session(session)
-
-    with concurrent.futures.ThreadPoolExecutor(len(DAMAGES)) as pool:
-        tried = pool.map(try_one, DAMAGES.values())
-        other = gateway.create_session()
-        assert gateway.execute("1 + 1", session_id=other).one("result")["text"] == "2"
-        gateway.delete_session(other)
-        list(tried)
-
-
-SOMEBODY = r"""
-import json, os, socket, kernelgate_savepoints as m
-def make(text):
-    folder = os.path.dirname(json.loads(text)["connection_file"])
-    server = socket.socket(socket.AF_UNIX); server.bind(f"{folder}/k-6"); server.listen(1)
-    def answer():
-        connection, _ = server.accept()
-        connection.recv(4096)
-        connection.sendall(ANSWER)
-    import threading; threading.Thread(target=answer, daemon=True).start()
-m.make = make
-"""
-
-
-@pytest.mark.once
-@pytest.mark.parametrize(
-    "answer",
-    [
-        b'{"pid": 1}\n', b'{"pid": -1}\n', b'{"pid": "x"}\n', b"{}\n", b"[]\n", b"nonsense\n", b"x" * 100000, b"",
-        b'{"pid": 99999999999999999999}\n',
-    ],
-    ids=lambda answer: answer[:20].decode(),
-)  # fmt: skip
-def test_a_kernel_that_lies(run, savepoints, answer):
-    run(SOMEBODY.replace("ANSWER", repr(answer)))
-    savepoints.make(500, "savepoint_failed")
-    assert savepoints.list()["savepoints"] == [] and value(run, "1 + 1") == "2"
-
-
-@pytest.mark.once
-def test_somebody_elses_process(run, savepoints):
-    """The kernel itself, and a child of it, which is not the agent's."""
-    for pid in "os.getpid()", "__import__('subprocess').Popen(['sleep', '1000']).pid":
-        code = SOMEBODY.replace("ANSWER", f"(b'{{\"pid\": %d}}\\n' % {pid})")
-        run(code)
-        assert "not a process of its own" in savepoints.make(500, "savepoint_failed")
-    assert value(run, "1 + 1") == "2"
-
-
-@pytest.mark.once
-def test_a_thousand_children(run, savepoints):
-    run(
-        "import os, time, kernelgate_savepoints as m\nfork = m._fork\n"
-        "def forks(run):\n"
-        "    for _ in range(1000):\n"
-        "        try:\n"
-        "            if os.fork() == 0: time.sleep(1000); os._exit(0)\n"
-        "        except OSError: break\n"
-        "    return fork(run)\n"
-        "m._fork = forks"
-    )
-    response = savepoints.client.post(f"{savepoints.url}/savepoints", json={}, timeout=60)
-    assert response.status_code in (201, 500)
-    savepoints.client.post(f"{savepoints.url}/restart").raise_for_status()
-    assert value(run, "1 + 1") == "2"

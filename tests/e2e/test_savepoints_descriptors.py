@@ -4,7 +4,7 @@
 import json
 
 import pytest
-from session_savepoints import Savepoints
+from session_savepoints import value
 
 OPENED = r"""
 import os, pty, select, socket
@@ -35,59 +35,46 @@ json.dumps(sorted(links()))
 """
 
 
-@pytest.fixture
-def savepoints(gateway, session):
-    return Savepoints(gateway, session)
-
-
-@pytest.fixture
-def value(run):
-    def result(code, **fields):
-        lines = run(code, **fields)
-        assert lines.status == "ok", lines
-        return lines.one("result")["text"]
-
-    return result
-
-
 def texts(result):
     return json.loads(result.strip("'"))
 
 
-def test_what_has_another_end_stays_with_the_parent(run, savepoints, value):
+def test_what_has_another_end_stays_with_the_parent(run, savepoints):
     run(OPENED)
-    before = texts(value(TARGETS))
+    before = texts(value(run, TARGETS))
     savepoints.branch("b")
     savepoints.branch("c", branch="b")
     for branch in "b", "c":
-        assert set(texts(value(TARGETS, branch=branch))) == {"/dev/null"}
-        assert value("[os.get_inheritable(n) for n in opened]", branch=branch) == str([False] * len(before))
+        assert set(texts(value(run, TARGETS, branch=branch))) == {"/dev/null"}
+        assert value(run, "[os.get_inheritable(n) for n in opened]", branch=branch) == str(
+            [False] * len(before)
+        )
         # Neither reading nor closing reaches the parent's, or what has come in its place.
-        assert value("os.write(pipe[1], b'x'), os.read(pipe[0], 1)", branch=branch) == "(1, b'')"
+        assert value(run, "os.write(pipe[1], b'x'), os.read(pipe[0], 1)", branch=branch) == "(1, b'')"
         run("pair[0].close(); poll.close(); listener.close(); [os.close(n) for n in terminal]", branch=branch)
-        assert value("1 + 1", branch=branch) == "2"
-    assert texts(value(TARGETS)) == before
-    assert value("os.write(pipe[1], b'mine'), os.read(pipe[0], 9)") == "(4, b'mine')"
-    assert value("pair[0].send(b'mine'), pair[1].recv(9)") == "(4, b'mine')"
-    assert value("os.write(terminal[1], b'mine'), os.read(terminal[0], 9)") == "(4, b'mine')"
+        assert value(run, "1 + 1", branch=branch) == "2"
+    assert texts(value(run, TARGETS)) == before
+    assert value(run, "os.write(pipe[1], b'mine'), os.read(pipe[0], 9)") == "(4, b'mine')"
+    assert value(run, "pair[0].send(b'mine'), pair[1].recv(9)") == "(4, b'mine')"
+    assert value(run, "os.write(terminal[1], b'mine'), os.read(terminal[0], 9)") == "(4, b'mine')"
 
 
-def test_files_have_offsets_of_their_own(run, savepoints, value):
+def test_files_have_offsets_of_their_own(run, savepoints):
     run(OPENED)
     made = savepoints.make()
     for name in "ab":
         savepoints.branch(name, **{"from": made["savepoint"]})
     for fields in {}, {"branch": "a"}, {"branch": "b"}:
-        assert value("file.read(2), file.tell()", **fields) == "('45', 6)"
-        assert value("removed.read(5)", **fields) == "'there'"
-        assert value("sorted(os.listdir(folder))", **fields) == "['log', 'numbers']"
+        assert value(run, "file.read(2), file.tell()", **fields) == "('45', 6)"
+        assert value(run, "removed.read(5)", **fields) == "'there'"
+        assert value(run, "sorted(os.listdir(folder))", **fields) == "['log', 'numbers']"
         assert value(
-            "len(random_.read(3)), os.get_inheritable(inherited), os.get_inheritable(folder)", **fields
+            run, "len(random_.read(3)), os.get_inheritable(inherited), os.get_inheritable(folder)", **fields
         ) == ("(3, True, False)")
         run("tail.write('line\\n'); tail.flush()", **fields)  # at the end, wherever that is
     run("file.seek(6); file.write('!'); file.flush()", branch="a")  # one file all the same
-    assert value("open('/mnt/data/numbers').read()") == "'012345!789'"
-    assert value("open('/mnt/data/log').read().split()") == "['begin', 'line', 'line', 'line']"
+    assert value(run, "open('/mnt/data/numbers').read()") == "'012345!789'"
+    assert value(run, "open('/mnt/data/log').read().split()") == "['begin', 'line', 'line', 'line']"
 
 
 KEPT = """
@@ -103,15 +90,15 @@ await asyncio.sleep(0.001, "on")
 
 
 @pytest.mark.once
-def test_the_kernels_own_are_closed(run, savepoints, value):
+def test_the_kernels_own_are_closed(run, savepoints):
     """Those of the parent are not in the branch, and nothing grows from one fork of a fork to the next."""
-    own = {each for each in texts(value(ALL)) if each.startswith(("socket:", "pipe:", "/tmp/"))}
+    own = {each for each in texts(value(run, ALL)) if each.startswith(("socket:", "pipe:", "/tmp/"))}
     assert len(own) > 10
     counts = []
     for _ in range(20):
         run(KEPT)
         savepoints.restore(savepoints.make()["savepoint"])
-        links = texts(value(ALL))
+        links = texts(value(run, ALL))
         assert not own & set(links) and links.count("/dev/null") <= 1
         counts.append(len(links))
         lines = run(USED)  # objects of the kernel before reach nothing of this one

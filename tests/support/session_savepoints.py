@@ -7,6 +7,13 @@ from contract import OPERATIONS, resolve, validator
 from kernelgate import problem
 
 
+def value(run, code, **fields):
+    """The result of a cell that succeeds."""
+    lines = run(code, **fields)
+    assert lines.status == "ok", lines
+    return lines.one("result")["text"]
+
+
 def check_answer(method, path, response):
     """Against docs/openapi.yaml."""
     for (its_method, its_path), operation in OPERATIONS.items():
