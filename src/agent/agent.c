@@ -151,8 +151,8 @@ agent_new(struct loop *loop, const struct agent_settings *settings, loop_fn on_e
     make_tenant(agent);
     agent->socket_watch = socket_watch_new(loop, settings->cgroup_root);
     make_kernels(agent);
-    agent->usage_report =
-        usage_report_new(loop, settings->cgroup_root, agent->commands, agent->events);
+    agent->usage_report = usage_report_new(loop, settings->cgroup_root, agent->commands,
+                                           agent->kernels, agent->events);
     if (make_links(agent, err) != 0)
         return NULL;
     return KG_STEAL(agent);

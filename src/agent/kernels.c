@@ -23,6 +23,8 @@ enum {
     ENTER_MS = 5000,          // as long as a stop waits for a kernel that is coming in
     MAX_KERNELS = 96,         // with savepoints; the gateway has smaller bounds for each
     KILL_TRIES = 200,
+    MEASURE_MS = 10,
+    MEMORY_CHANGE_MIN = 1 << 20,
 };
 
 // Runs while `pid` is not 0. Its folder is there until it is stopped or started again.
@@ -50,12 +52,17 @@ struct kernel {
     struct loop_timer *stop_timer;
     kernel_stopped_fn on_stopped;
     void *on_stopped_arg;
+    pid_t measured_pid;   // with `memory_bytes`; 0: none
+    int64_t memory_bytes; // its own, as reported
+    unsigned measured_in; // struct kernels, `round`
 };
 
 struct kernels {
     struct kernels_settings settings;
     TAILQ_HEAD(, kernel) list;
     int n;
+    unsigned round; // of measuring their memory
+    uint64_t round_ticks;
 };
 
 static struct kernel *
@@ -511,6 +518,70 @@ kernels_describe(struct kernels *kernels, const char *name)
 {
     const struct kernel *kernel = kernels_find(kernels, name);
     return kernel ? describe(kernel) : NULL;
+}
+
+// ---- Memory ---------------------------------------------------------------------------------
+
+static bool
+kernel_measure(struct kernel *kernel)
+{
+    int64_t bytes = process_own_memory(kernel->pid);
+    bool is_known = kernel->measured_pid == kernel->pid;
+
+    if (bytes < 0 || (is_known && llabs(bytes - kernel->memory_bytes) < MEMORY_CHANGE_MIN))
+        return true;
+    if (!events_send(kernel->kernels->settings.events,
+                     json_pack("{s:s, s:s, s:I}", "type", "kernel_memory", "name", kernel->name,
+                               "bytes", (json_int_t)bytes)))
+        return false;
+    kernel->measured_pid = kernel->pid;
+    kernel->memory_bytes = bytes;
+    return true;
+}
+
+// A savepoint's memory grows while others run.
+static void
+begin_round(struct kernels *kernels)
+{
+    const struct kernel *kernel;
+    uint64_t ticks = 0;
+    bool is_new = false;
+
+    TAILQ_FOREACH(kernel, &kernels->list, entry) {
+        ticks += kernel->pid ? process_ticks(kernel->pid) : 0;
+        is_new |= kernel->pid && kernel->measured_pid != kernel->pid;
+    }
+    kernels->round += is_new || ticks != kernels->round_ticks;
+    kernels->round_ticks = ticks;
+}
+
+static struct kernel *
+next_to_measure(const struct kernels *kernels)
+{
+    struct kernel *kernel;
+
+    TAILQ_FOREACH(kernel, &kernels->list, entry) {
+        if (kernel->pid && !kernel->stopping && kernel->measured_in != kernels->round)
+            return kernel;
+    }
+    return NULL;
+}
+
+void
+kernels_report_memory(struct kernels *kernels, bool anew)
+{
+    struct kernel *kernel;
+    int64_t began_ms = clock_mono_ms();
+
+    TAILQ_FOREACH(kernel, &kernels->list, entry)
+        kernel->measured_pid = anew ? 0 : kernel->measured_pid;
+    if (kernels->n < 2)
+        return;
+    if (!next_to_measure(kernels))
+        begin_round(kernels);
+    while (clock_mono_ms() - began_ms < MEASURE_MS && (kernel = next_to_measure(kernels)) &&
+           kernel_measure(kernel))
+        kernel->measured_in = kernels->round;
 }
 
 json_t *

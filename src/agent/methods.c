@@ -379,17 +379,18 @@ stats_call(struct request *request, void *arg)
 }
 
 // {"memory": whether events of type `memory` are wanted, "commands": the same of `commands`,
-// "requests": of `request` and `request_end`}
+// "kernels": of `kernel_memory`, "requests": of `request` and `request_end`}
 static void
 events_call(struct request *request, void *arg)
 {
     const struct agent *agent = arg;
     bool memory = json_is_true(json_object_get(request_params(request), "memory"));
     bool commands = json_is_true(json_object_get(request_params(request), "commands"));
+    bool kernels = json_is_true(json_object_get(request_params(request), "kernels"));
     bool requests = json_is_true(json_object_get(request_params(request), "requests"));
 
     events_listen(agent->events, request);
-    usage_report_begin(agent->usage_report, memory, commands);
+    usage_report_begin(agent->usage_report, memory, commands, kernels);
     if (agent->tenant)
         tenant_set_gateway(agent->tenant, requests);
 }

@@ -251,3 +251,39 @@ processes_threads(void)
     free(list.items);
     return (int)n;
 }
+
+// ---- What one uses --------------------------------------------------------------------------
+
+int64_t
+process_own_memory(pid_t pid)
+{
+    enum { TEXT_MAX = 16 << 10 };
+    static const char name[] = "\nPrivate_"; // of several lines
+    KG_AUTO_FREE char *path = kg_asprintf("/proc/%d/smaps_rollup", (int)pid);
+    KG_AUTO_BUF text = {0};
+    long long kib = 0, part;
+
+    if (file_read(path, TEXT_MAX, &text, NULL) != 0 || text.len == 0)
+        return -1;
+    for (const char *at = text.data; (at = strstr(at, name)); at++) {
+        if (sscanf(at + strlen(name), "%*[A-Za-z]: %lld kB", &part) == 1)
+            kib += part;
+    }
+    return kib * 1024;
+}
+
+uint64_t
+process_ticks(pid_t pid)
+{
+    enum { TEXT_MAX = 4 << 10 };
+    KG_AUTO_FREE char *path = kg_asprintf("/proc/%d/stat", (int)pid);
+    KG_AUTO_BUF text = {0};
+    unsigned long long user, system;
+
+    const char *rest =
+        file_read(path, TEXT_MAX, &text, NULL) == 0 && text.len ? strrchr(text.data, ')') : NULL;
+    if (!rest || sscanf(rest + 1, " %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %llu %llu", &user,
+                        &system) != 2)
+        return 0;
+    return user + system;
+}

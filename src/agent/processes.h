@@ -25,3 +25,8 @@ int processes_freeze(pid_t root);
 int processes_count(pid_t root);
 // The threads of all processes.
 int processes_threads(void);
+// The bytes of a process that no other process shares; -1 where Linux does not tell. It takes some
+// milliseconds for each GiB that the process has.
+int64_t process_own_memory(pid_t pid);
+// Clock ticks that a process has run; 0 if there is none.
+uint64_t process_ticks(pid_t pid);

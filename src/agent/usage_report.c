@@ -6,15 +6,17 @@
 
 #include "cgroup.h"
 #include "commands.h"
+#include "kernels.h"
 
 enum { INTERVAL_MS = 5000, CHANGE_MIN = 1 << 20 };
 
 struct usage_report {
     const char *cgroup_root;
     const struct commands *commands;
+    struct kernels *kernels;
     struct events *events;
     struct loop_timer *timer;
-    bool wants_memory, wants_commands;
+    bool wants_memory, wants_commands, wants_kernels, is_new;
     int64_t memory; // bytes, as reported; -1: none yet
     bool has_activity;
     struct commands_activity activity; // as reported
@@ -61,16 +63,20 @@ look(void *arg)
         report_commands(report);
     if (report->wants_memory)
         report_memory(report);
+    if (report->wants_kernels)
+        kernels_report_memory(report->kernels, report->is_new);
+    report->is_new = false;
 }
 
 struct usage_report *
 usage_report_new(struct loop *loop, const char *cgroup_root, const struct commands *commands,
-                 struct events *events)
+                 struct kernels *kernels, struct events *events)
 {
     struct usage_report *report = KG_NEW(struct usage_report);
 
     report->cgroup_root = cgroup_root;
     report->commands = commands;
+    report->kernels = kernels;
     report->events = events;
     report->timer = loop_timer_new(loop, look, report);
     return report;
@@ -86,13 +92,15 @@ usage_report_free(struct usage_report *report)
 }
 
 void
-usage_report_begin(struct usage_report *report, bool memory, bool commands)
+usage_report_begin(struct usage_report *report, bool memory, bool commands, bool kernels)
 {
     report->memory = -1;
     report->has_activity = false;
     report->wants_memory = memory;
     report->wants_commands = commands;
-    if (memory || commands)
+    report->wants_kernels = kernels;
+    report->is_new = true;
+    if (memory || commands || kernels)
         loop_timer_start(report->timer, 0);
     else
         loop_timer_stop(report->timer);

@@ -100,6 +100,18 @@ static const struct metric_row table[METRIC_N] = {
     [METRIC_TERMINALS] = GAUGE("kernelgate_terminals",
                                "Terminals that are open, as the sandboxes of the open sessions "
                                "last reported."),
+    [METRIC_SAVEPOINTS] = GAUGE("kernelgate_savepoints", "Savepoints of the open sessions."),
+    [METRIC_SAVEPOINTS_MEMORY_BYTES] =
+        GAUGE("kernelgate_savepoints_memory_bytes",
+              "Memory that savepoints share with no other process, as the sandboxes last "
+              "reported."),
+    [METRIC_BRANCHES] =
+        GAUGE("kernelgate_branches",
+              "Branches of the open sessions, and other kernels beside their main ones."),
+    [METRIC_BRANCHES_MEMORY_BYTES] =
+        GAUGE("kernelgate_branches_memory_bytes",
+              "Memory that these kernels share with no other process, as the sandboxes last "
+              "reported."),
     [METRIC_KERNEL_START_SECONDS] =
         HISTOGRAM("kernelgate_kernel_start_seconds",
                   "Time from the decision to start a kernel until it answered, by the way it was "

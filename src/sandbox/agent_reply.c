@@ -55,6 +55,16 @@ agent_error_parse(const char *text, size_t len, struct kg_error *err)
                        reason[0] ? reason : "no reason given");
 }
 
+// Into `ret`, which has room for AGENT_KERNEL_NAME_MAX bytes.
+static int
+kernel_name_parse(const char *name, char *ret, struct kg_error *err)
+{
+    if (!link_target_valid(name) || strlen(name) > AGENT_KERNEL_NAME_MAX)
+        return kg_error_set(err, KG_INTERNAL, 0, "an agent's event has an invalid kernel name");
+    memcpy(ret, name, strlen(name) + 1);
+    return 0;
+}
+
 static int
 kernel_exit_parse(json_t *event, struct agent_event *ret, struct kg_error *err)
 {
@@ -65,8 +75,6 @@ kernel_exit_parse(json_t *event, struct agent_event *ret, struct kg_error *err)
     if (json_unpack(event, "{s:s, s:I, s:I, s:I, s:b}", "name", &name, "pid", &pid, "exit_code",
                     &exit_code, "signal", &signum, "oom", &oom) != 0)
         return kg_error_set(err, KG_INTERNAL, 0, "an agent's event is malformed");
-    if (!link_target_valid(name) || strlen(name) > AGENT_KERNEL_NAME_MAX)
-        return kg_error_set(err, KG_INTERNAL, 0, "an agent's event has an invalid kernel name");
     if (pid < 1 || pid > INT_MAX || exit_code < -1 || exit_code > 255 || signum < 0 || signum > 64)
         return kg_error_set(err, KG_INTERNAL, 0, "an agent's event has numbers out of range");
     *ret = (struct agent_event){.type = AGENT_KERNEL_EXIT,
@@ -74,8 +82,7 @@ kernel_exit_parse(json_t *event, struct agent_event *ret, struct kg_error *err)
                                 .exit_code = (int)exit_code,
                                 .signal = (int)signum,
                                 .oom = oom != 0};
-    memcpy(ret->kernel, name, strlen(name) + 1);
-    return 0;
+    return kernel_name_parse(name, ret->kernel, err);
 }
 
 static int
@@ -90,6 +97,19 @@ memory_parse(json_t *event, struct agent_event *ret, struct kg_error *err)
         return kg_error_set(err, KG_INTERNAL, 0, "an agent's event has numbers out of range");
     *ret = (struct agent_event){.type = AGENT_MEMORY, .memory_bytes = bytes};
     return 0;
+}
+
+static int
+kernel_memory_parse(json_t *event, struct agent_event *ret, struct kg_error *err)
+{
+    const char *name = json_string_value(json_object_get(event, "name"));
+
+    if (!name)
+        return kg_error_set(err, KG_INTERNAL, 0, "an agent's event is malformed");
+    if (memory_parse(event, ret, err) != 0)
+        return -1;
+    ret->type = AGENT_KERNEL_MEMORY;
+    return kernel_name_parse(name, ret->kernel, err);
 }
 
 static int
@@ -162,6 +182,8 @@ agent_event_parse(const char *text, size_t len, struct agent_event *ret, struct 
         return kernel_exit_parse(event, ret, err);
     if (strcmp(type, "memory") == 0)
         return memory_parse(event, ret, err);
+    if (strcmp(type, "kernel_memory") == 0)
+        return kernel_memory_parse(event, ret, err);
     if (strcmp(type, "commands") == 0)
         return commands_parse(event, ret, err);
     if (strcmp(type, "request") == 0 && len <= AGENT_REQUEST_MAX)

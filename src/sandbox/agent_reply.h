@@ -20,11 +20,12 @@ struct agent_event {
     enum {
         AGENT_KERNEL_EXIT,
         AGENT_MEMORY,
+        AGENT_KERNEL_MEMORY,
         AGENT_COMMANDS,
         AGENT_REQUEST,
         AGENT_REQUEST_END,
     } type;
-    // A kernel has ended:
+    // A kernel has ended, or uses `memory_bytes` now:
     char kernel[AGENT_KERNEL_NAME_MAX + 1];
     int pid; // in the sandbox
     int exit_code;

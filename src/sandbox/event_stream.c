@@ -98,6 +98,12 @@ stream_on_data(const void *data, size_t len, void *arg)
         sandbox->memory_bytes = event.memory_bytes;
         return;
     }
+    if (event.type == AGENT_KERNEL_MEMORY) {
+        if (sandbox->events.on_kernel_memory)
+            sandbox->events.on_kernel_memory(sandbox, event.kernel, event.memory_bytes,
+                                             sandbox->arg);
+        return;
+    }
     if (event.type == AGENT_COMMANDS) {
         sandbox->activity = (struct sandbox_activity){.n_running = event.n_commands,
                                                       .n_terminals = event.n_terminals,
@@ -126,7 +132,8 @@ open_stream(void *arg)
 {
     static const struct sandbox_stream_events events = {.on_data = stream_on_data,
                                                         .on_end = stream_on_end};
-    json_auto_t *params = json_pack("{s:b, s:b, s:b}", "memory", 1, "commands", 1, "requests", 1);
+    json_auto_t *params =
+        json_pack("{s:b, s:b, s:b, s:b}", "memory", 1, "commands", 1, "kernels", 1, "requests", 1);
     const struct sandbox_stream_spec spec = {
         .method = "events", .params = params, .head_timeout_ms = OPEN_TIMEOUT_MS};
     struct event_stream *stream = arg;

@@ -56,6 +56,8 @@ struct sandbox_events {
     // out-of-memory killer ended it. NULL: no kernel is started in this sandbox.
     void (*on_kernel_exit)(struct sandbox *sandbox, const char *kernel, int pid, int exit_code,
                            int signal, bool oom, void *arg);
+    // A kernel or savepoint shares so many bytes with no other process. NULL: nobody wants to know.
+    void (*on_kernel_memory)(struct sandbox *sandbox, const char *kernel, int64_t bytes, void *arg);
     // Borrowed; it must not end the sandbox. False: these are more than a truthful agent passes on
     // at a time. NULL: all requests are refused.
     bool (*on_request)(struct sandbox *sandbox, const struct sandbox_request *request, void *arg);

@@ -66,6 +66,7 @@ session_add_kernel(struct session *session, struct kernel *kernel)
 {
     struct session_kernel *added = KG_NEW(struct session_kernel);
     added->kernel = kernel;
+    added->memory_bytes = -1;
     session->kernels[session->n_kernels++] = added;
     if (!session_kernel_is_default(kernel)) {
         budget_hold_start(&added->place, &session->sessions->further_kernels, session->owner);
@@ -212,6 +213,12 @@ session_kernel_at(const struct session *session, size_t index)
             return session->kernels[i]->kernel;
     }
     return NULL;
+}
+
+int64_t
+session_kernel_memory(const struct session *session, const struct kernel *kernel)
+{
+    return session_kernel_named(session, kernel_name(kernel))->memory_bytes;
 }
 
 const char *

@@ -75,5 +75,8 @@ struct kernel *session_kernel_find(const struct session *session, const char *na
 struct kernel *session_kernel_at(const struct session *session, size_t index);
 // Whether it is the default kernel of its kernelspec.
 bool session_kernel_is_default(const struct kernel *kernel);
+// The bytes that it shares with no other process, as the sandbox last reported; -1 where that has
+// not been, since it is young, has no forks beside it, or Linux does not tell.
+int64_t session_kernel_memory(const struct session *session, const struct kernel *kernel);
 // The folder in which its processes start: its own, session_home(), or /mnt/data. Borrowed.
 const char *session_kernel_cwd(const struct session *session, const struct kernel *kernel);

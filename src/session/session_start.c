@@ -37,6 +37,19 @@ session_on_kernel_exit(struct sandbox *sandbox, const char *name, int pid, int e
         session_savepoint_on_exit(session, name, oom);
 }
 
+static void
+session_on_kernel_memory(struct sandbox *sandbox, const char *name, int64_t bytes, void *arg)
+{
+    (void)sandbox;
+    const struct session *session = arg;
+    struct session_kernel *kernel = session_kernel_named(session, name);
+    struct session_savepoint *savepoint = session_savepoint_named(session, name);
+    if (kernel)
+        kernel->memory_bytes = bytes;
+    else if (savepoint)
+        savepoint->memory_bytes = bytes;
+}
+
 static bool
 session_on_request(struct sandbox *sandbox, const struct sandbox_request *request, void *arg)
 {
@@ -51,6 +64,7 @@ static const struct sandbox_events session_sandbox_events = {
     .on_ready = session_on_adopted,
     .on_gone = session_on_sandbox_gone,
     .on_kernel_exit = session_on_kernel_exit,
+    .on_kernel_memory = session_on_kernel_memory,
     .on_request = session_on_request,
 };
 

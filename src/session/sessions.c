@@ -375,6 +375,28 @@ sessions_count_commands(const struct sessions *sessions, int64_t *ret_commands,
     }
 }
 
+struct sessions_forks
+sessions_count_forks(const struct sessions *sessions)
+{
+    struct sessions_forks forks = {0};
+    const struct session *session;
+    const struct session_savepoint *savepoint;
+    TAILQ_FOREACH(session, &sessions->live, link) {
+        TAILQ_FOREACH(savepoint, &session->savepoints, link) {
+            forks.savepoints++;
+            forks.savepoint_bytes += savepoint->memory_bytes > 0 ? savepoint->memory_bytes : 0;
+        }
+        for (size_t i = 0; i < session->n_kernels; i++) {
+            const struct session_kernel *kernel = session->kernels[i];
+            if (session_kernel_is_default(kernel->kernel))
+                continue;
+            forks.branches++;
+            forks.branch_bytes += kernel->memory_bytes > 0 ? kernel->memory_bytes : 0;
+        }
+    }
+    return forks;
+}
+
 json_t *
 sessions_ids(const struct sessions *sessions, const char *owner)
 {

@@ -129,6 +129,11 @@ size_t sessions_count_everywhere(const struct sessions *sessions);
 // The commands and terminals that run in them, as their sandboxes last reported.
 void sessions_count_commands(const struct sessions *sessions, int64_t *ret_commands,
                              int64_t *ret_terminals);
+// Savepoints and further kernels, and the bytes that each of them shares with no other process.
+struct sessions_forks {
+    int64_t savepoints, savepoint_bytes, branches, branch_bytes;
+};
+struct sessions_forks sessions_count_forks(const struct sessions *sessions);
 // Sandboxes of the pool that are ready for a session, and those that are being started.
 size_t sessions_n_pooled(const struct sessions *sessions);
 size_t sessions_n_starting(const struct sessions *sessions);

@@ -57,6 +57,7 @@ struct session_kernel {
     struct kg_error err;                 // why it could not be started
     struct session_kernel_call *remover; // it is being removed, and not shown any more; or NULL
     struct budget_hold place;            // of a further one
+    int64_t memory_bytes;                // its own, as last reported; -1: not yet
 };
 
 enum session_kernel_call_kind { KERNEL_CALL_OPEN, KERNEL_CALL_RESTART, KERNEL_CALL_REMOVE };

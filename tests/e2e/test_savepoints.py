@@ -6,7 +6,7 @@ import concurrent.futures
 import pytest
 from kernelgate import HELD, problem, wait_for
 from mcp_clients import WireClient
-from session_savepoints import Savepoints, value
+from session_savepoints import Savepoints, known, value
 
 # Twenty kinds of variables, and a cell whose result is equal wherever they are.
 KINDS = r"""
@@ -62,13 +62,13 @@ def test_undo(run, savepoints):
     assert made["lost"] == [] and made["savepoint"].startswith("sp_")
     run("frame.drop(frame.index, inplace=True)")
     assert value(run, "len(frame)") == "0"
-    assert savepoints.restore(made["savepoint"]) == made
+    assert known(savepoints.restore(made["savepoint"])) == known(made)
     assert value(run, "len(frame)") == "5"
     run("del frame")
     savepoints.restore(made["savepoint"])  # it stays
     lines = run("len(frame)")
     assert lines.one("result")["text"] == "5" and lines.done["execution_count"] == 2
-    assert savepoints.list() == {"savepoints": [made], "dropped": []}
+    assert savepoints.shown() == {"savepoints": [known(made)], "dropped": []}
     savepoints.drop(made["savepoint"])
     assert savepoints.ids() == [] and value(run, "len(frame)") == "5"
     savepoints.restore(made["savepoint"], 404, "not_found")
@@ -241,7 +241,7 @@ def test_the_next_gateway(start_gateway):
     # It is refused, and not empty, until the session has been asked what runs in it.
     wait_for(lambda: gateway.client.get(f"{savepoints.url}/savepoints").status_code != 429)
     assert savepoints.ids() == [made["savepoint"], lost["savepoint"]]
-    assert savepoints.list()["savepoints"][0] == made
+    assert savepoints.shown()["savepoints"][0] == known(made)
     assert value(run, "x", branch="b") == "3"
     savepoints.restore(made["savepoint"])
     assert value(run, "x") == "1" and list(savepoints.branches()) == ["b"]
@@ -319,6 +319,31 @@ def test_out_of_memory_in_a_branch(run, savepoints):
     listed = savepoints.list()
     gone = [each["savepoint"] for each in listed["dropped"]]
     assert savepoints.ids() == [made["savepoint"]] or gone == [made["savepoint"]]
+
+
+@pytest.mark.not_on("runsc", "gVisor does not say what a process shares")
+def test_memory_of_each(gateway, run, savepoints):
+    """It is what a branch has of its own, and what the main kernel has overwritten since a savepoint."""
+    run("import numpy as np\nframe = np.ones(64 << 20, np.uint8)")
+    made = savepoints.make()["savepoint"]
+    savepoints.branch("idle")
+    savepoints.branch("own")
+    run("mine = np.ones(32 << 20, np.uint8)", branch="own")
+
+    def near(**wanted):
+        memory = savepoints.memory()
+        return all(low <= memory[name] <= low + 25 for name, low in wanted.items())
+
+    wait_for(lambda: near(**{made: 0.5, "idle": 2, "own": 34}), timeout=60)
+    run("frame[:] = 2")  # now the savepoint has the old one with the branches, which share it
+    savepoints.end("idle"), savepoints.end("own")
+    wait_for(lambda: near(**{made: 64.5}), timeout=60)
+    metrics = gateway.client.get("/metrics").text
+    values = dict(line.rsplit(" ", 1) for line in metrics.splitlines() if line[0] != "#")
+    assert float(values["kernelgate_savepoints"]) >= 1
+    assert float(values["kernelgate_savepoints_memory_bytes"]) >= 64 << 20
+    assert float(values["kernelgate_branches"]) + float(values["kernelgate_branches_memory_bytes"]) >= 0
+    savepoints.drop(made)
 
 
 # ---- Over MCP

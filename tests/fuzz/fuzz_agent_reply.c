@@ -93,6 +93,10 @@ check_event(const char *text, size_t len)
         return;
     }
     assert(strlen(event.kernel) >= 1 && strlen(event.kernel) <= AGENT_KERNEL_NAME_MAX);
+    if (event.type == AGENT_KERNEL_MEMORY) {
+        assert(event.memory_bytes >= 0);
+        return;
+    }
     assert(event.pid >= 1 && event.signal >= 0 && event.signal <= 64);
 }
 

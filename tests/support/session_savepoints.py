@@ -26,6 +26,11 @@ def check_answer(method, path, response):
     raise AssertionError(f"{method} {path} is not documented")
 
 
+def known(savepoint):
+    """A savepoint without what changes."""
+    return {**savepoint, "memory_bytes": None}
+
+
 class Savepoints:
     def __init__(self, gateway, session, client=None):
         self.client = client or gateway.client
@@ -46,6 +51,17 @@ class Savepoints:
 
     def list(self):
         return self._send("GET", "savepoints", 200)
+
+    def shown(self):
+        """The list without what may have changed since."""
+        listed = self.list()
+        return {**listed, "savepoints": [known(each) for each in listed["savepoints"]]}
+
+    def memory(self):
+        """MiB that each savepoint and branch has of its own, as the sandbox last said."""
+        found = {each["savepoint"]: each["memory_bytes"] for each in self.list()["savepoints"]}
+        found |= {name: each["memory_bytes"] for name, each in self.branches().items()}
+        return {name: (bytes_ or 0) / 2**20 for name, bytes_ in found.items()}
 
     def ids(self):
         return [each["savepoint"] for each in self.list()["savepoints"]]

@@ -363,7 +363,7 @@ on_kernel_exit(struct sandbox *sandbox, const char *kernel, int pid, int exit_co
     f->oom = oom;
 }
 
-static const struct sandbox_events events = {on_ready, on_gone, on_kernel_exit, NULL};
+static const struct sandbox_events events = {on_ready, on_gone, on_kernel_exit, NULL, NULL};
 static const struct sandbox_spec spec = {.agent_idle_timeout_s = 60,
                                          .ready_timeout_ms = PATIENCE_MS};
 
@@ -613,10 +613,18 @@ test_agent_replies(void **state)
     assert_int_equal(agent_event_parse(memory, sizeof memory - 1, &event, &err), 0);
     assert_int_equal(event.type, AGENT_MEMORY);
     assert_int_equal(event.memory_bytes, 1 << 20);
+    static const char own[] = "{\"type\":\"kernel_memory\",\"name\":\"sp_a\",\"bytes\":4096}";
+    assert_int_equal(agent_event_parse(own, sizeof own - 1, &event, &err), 0);
+    assert_int_equal(event.type, AGENT_KERNEL_MEMORY);
+    assert_string_equal(event.kernel, "sp_a");
+    assert_int_equal(event.memory_bytes, 4096);
     static const char *const bad[] = {
         "",
         "{",
         "null",
+        "{\"type\":\"kernel_memory\",\"bytes\":1}",
+        "{\"type\":\"kernel_memory\",\"name\":\"\",\"bytes\":1}",
+        "{\"type\":\"kernel_memory\",\"name\":\"p\",\"bytes\":-1}",
         "{\"type\":\"kernel_exit\"}",
         "{\"type\":\"other\",\"name\":\"p\",\"pid\":7,\"exit_code\":0,\"signal\":0,\"oom\":false}",
         "{\"type\":\"kernel_exit\",\"name\":\"\",\"pid\":7,\"exit_code\":0,\"signal\":0,"

@@ -20,6 +20,11 @@ handle_metrics(struct http_request *request, void *arg)
     sessions_count_commands(context->face->sessions, &commands, &terminals);
     metric_set(METRIC_COMMANDS_RUNNING, (double)commands);
     metric_set(METRIC_TERMINALS, (double)terminals);
+    const struct sessions_forks forks = sessions_count_forks(context->face->sessions);
+    metric_set(METRIC_SAVEPOINTS, (double)forks.savepoints);
+    metric_set(METRIC_SAVEPOINTS_MEMORY_BYTES, (double)forks.savepoint_bytes);
+    metric_set(METRIC_BRANCHES, (double)forks.branches);
+    metric_set(METRIC_BRANCHES_MEMORY_BYTES, (double)forks.branch_bytes);
     metrics_read_budgets();
     metrics_read_process();
     KG_AUTO_BUF text = {0};

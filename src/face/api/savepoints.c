@@ -178,6 +178,13 @@ handle_branch_open(struct http_request *request, void *arg)
     fail_unless_begun(self, &err);
 }
 
+static json_t *
+memory_or_null(const struct session *session, const struct kernel *kernel)
+{
+    int64_t bytes = session_kernel_memory(session, kernel);
+    return bytes >= 0 ? json_integer(bytes) : json_null();
+}
+
 void
 handle_branch_list(struct http_request *request, void *arg)
 {
@@ -197,6 +204,7 @@ handle_branch_list(struct http_request *request, void *arg)
         json_t *branch = kernel_describe(kernel);
         json_object_set_new(branch, "branch", json_string(kernel_name(kernel)));
         json_object_set_new(branch, "kernel", json_string(kernel_spec(kernel)->name));
+        json_object_set_new(branch, "memory_bytes", memory_or_null(session, kernel));
         json_array_append_new(list, branch);
     }
     http_reply_json(request, 200, json_pack("{s:o}", "branches", list));
