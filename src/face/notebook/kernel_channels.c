@@ -85,7 +85,7 @@ static const char *
 owner_by_id(const struct notebook *notebook, const char *id)
 {
     const struct kernel_grant *grant, *found = NULL;
-    if (!kernel_id_is_valid(id))
+    if (strlen(id) < KERNEL_ID_LEN)
         return NULL;
     TAILQ_FOREACH(grant, &notebook->channels.grants, link)
         found = sodium_memcmp(grant->id, id, KERNEL_ID_LEN) == 0 ? grant : found;
@@ -147,18 +147,19 @@ wait_on_look(void *arg)
     struct kernel_wait *wait = arg;
     struct notebook *notebook = wait->notebook;
     struct http_request *request = wait->request;
-    struct session *session =
-        kernel_find(notebook, http_request_owner(request), http_request_param(request, "id"), NULL);
-    if (session && !session_first_kernel(session) && clock_mono_ms() < wait->deadline_ms) {
+    const char *id = http_request_param(request, "id");
+    struct session *session = kernel_find(notebook, http_request_owner(request), id, NULL);
+    struct kernel *kernel = session ? kernel_named(session, id) : NULL;
+    if (session && !kernel && clock_mono_ms() < wait->deadline_ms) {
         loop_timer_start(wait->look, WAIT_LOOK_MS);
-    } else if (session && !session_first_kernel(session)) {
+    } else if (session && !kernel) {
         wait_refuse(wait);
     } else {
         http_request_disown(request);
         wait_free(wait);
         session = kernel_of_request(notebook, request);
         if (session)
-            kernel_socket_open(notebook, request, session);
+            kernel_socket_open(notebook, request, session, kernel);
     }
 }
 
@@ -209,8 +210,9 @@ handle_kernel_channels(struct http_request *request, void *arg)
     struct session *session = kernel_of_request(notebook, request);
     if (!session || !websocket_is_asked(request))
         return;
-    if (session_first_kernel(session))
-        kernel_socket_open(notebook, request, session);
+    struct kernel *kernel = kernel_named(session, http_request_param(request, "id"));
+    if (kernel)
+        kernel_socket_open(notebook, request, session, kernel);
     else
         wait_for_kernel(notebook, request);
 }

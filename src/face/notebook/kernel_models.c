@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "notebook_priv.h"
+#include "session_kernels.h"
 
 // ---- Ids ------------------------------------------------------------------------------------
 
@@ -29,6 +30,53 @@ kernel_id_is_valid(const char *id)
             return false;
     }
     return pattern[i] == id[i];
+}
+
+// Into the UUID and the kernel's name, which is empty for the main kernel.
+static bool
+kernel_id_parse(const char *id, char ret_session[KERNEL_ID_LEN + 1],
+                char ret_name[KERNEL_MAX_NAME_LEN + 1])
+{
+    size_t len = strlen(id), n = 0;
+    snprintf(ret_session, KERNEL_ID_LEN + 1, "%s", id);
+    ret_name[0] = '\0';
+    if (!kernel_id_is_valid(ret_session) || len == KERNEL_ID_LEN)
+        return len == KERNEL_ID_LEN;
+    if (len > KERNEL_ID_MAX || id[KERNEL_ID_LEN] != '_')
+        return false;
+    for (const char *c = id + KERNEL_ID_LEN + 1; *c && n < KERNEL_MAX_NAME_LEN; c++) {
+        if (*c == '_' && *++c != '_' && *c != 'd')
+            return false;
+        ret_name[n++] = c[-1] == '_' && *c == 'd' ? '-' : *c;
+    }
+    ret_name[n] = '\0';
+    return kernel_name_valid(ret_name);
+}
+
+void
+kernel_id_make(const struct session *session, const struct kernel *kernel,
+               char ret[KERNEL_ID_MAX + 1])
+{
+    size_t n = (size_t)snprintf(ret, KERNEL_ID_MAX + 1, "%s", session_id(session));
+    if (!kernel || session_kernel_is_default(kernel))
+        return;
+    ret[n++] = '_';
+    for (const char *c = kernel_name(kernel); *c; c++) {
+        if (*c == '_' || *c == '-')
+            ret[n++] = '_';
+        ret[n++] = *c;
+        if (*c == '-')
+            ret[n - 1] = 'd';
+    }
+    ret[n] = '\0';
+}
+
+void
+kernel_id_ask(struct http_request *request, struct http_concern *ret, char **ret_name, void *arg)
+{
+    (void)arg;
+    ret->kind = HTTP_CONCERNS_SESSION;
+    *ret_name = kg_strndup(http_request_param(request, "id"), KERNEL_ID_LEN);
 }
 
 // ---- Kernelspecs ----------------------------------------------------------------------------
@@ -98,15 +146,28 @@ kernel_first_state(const struct kernel *kernel)
 }
 
 json_t *
-kernel_model(const struct notebook *notebook, const struct session *session)
+kernel_model(const struct notebook *notebook, const struct session *session,
+             const struct kernel *kernel)
 {
-    const struct kernel *kernel = session_first_kernel(session);
+    char id[KERNEL_ID_MAX + 1];
     const struct kernelspec *spec = kernel ? kernel_spec(kernel) : notebook->face->default_spec;
     json_auto_t *described = session_describe(session);
-    return json_pack(
-        "{s:s, s:s, s:O, s:s, s:i}", "id", session_id(session), "name", kernelspec_name(spec),
-        "last_activity", json_object_get(described, "last_activity"), "execution_state",
-        execution_state_of(kernel), "connections", kernel_sockets_count(notebook, session));
+    kernel_id_make(session, kernel, id);
+    return json_pack("{s:s, s:s, s:O, s:s, s:i}", "id", id, "name", kernelspec_name(spec),
+                     "last_activity", json_object_get(described, "last_activity"),
+                     "execution_state", execution_state_of(kernel), "connections",
+                     kernel_sockets_count(notebook, session, id));
+}
+
+static void
+append_models(const struct notebook *notebook, const struct session *session, json_t *models)
+{
+    const struct kernel *kernel;
+    json_array_append_new(models, kernel_model(notebook, session, session_first_kernel(session)));
+    for (size_t i = 0; (kernel = session_kernel_at(session, i)); i++) {
+        if (!session_kernel_is_default(kernel))
+            json_array_append_new(models, kernel_model(notebook, session, kernel));
+    }
 }
 
 json_t *
@@ -119,7 +180,7 @@ kernel_models(const struct notebook *notebook, const char *owner)
     json_array_foreach(ids, i, id) {
         const struct session *session = kernel_find(notebook, owner, json_string_value(id), NULL);
         if (session)
-            json_array_append_new(models, kernel_model(notebook, session));
+            append_models(notebook, session, models);
     }
     return models;
 }
@@ -128,11 +189,28 @@ struct session *
 kernel_find(const struct notebook *notebook, const char *owner, const char *id,
             struct kg_error *err)
 {
-    struct session *session =
-        kernel_id_is_valid(id) ? sessions_find(notebook->face->sessions, owner, id, NULL) : NULL;
-    if (!session)
-        kg_error_set(err, KG_NOT_FOUND, 0, "Kernel does not exist: %s", id);
-    return session;
+    char session_id[KERNEL_ID_LEN + 1], name[KERNEL_MAX_NAME_LEN + 1];
+    struct session *session = kernel_id_parse(id, session_id, name)
+                                  ? sessions_find(notebook->face->sessions, owner, session_id, NULL)
+                                  : NULL;
+    // Further kernels are not known before the session was taken up.
+    if (session &&
+        (name[0] == '\0' || kernel_named(session, id) || session_taken_up_check(session, NULL) < 0))
+        return session;
+    kg_error_set(err, KG_NOT_FOUND, 0, "Kernel does not exist: %s", id);
+    return NULL;
+}
+
+struct kernel *
+kernel_named(const struct session *session, const char *id)
+{
+    char session_id[KERNEL_ID_LEN + 1], name[KERNEL_MAX_NAME_LEN + 1];
+    if (!kernel_id_parse(id, session_id, name))
+        return NULL;
+    if (name[0] == '\0')
+        return session_first_kernel(session);
+    struct kernel *kernel = session_kernel_find(session, name, NULL);
+    return kernel && !session_kernel_is_default(kernel) ? kernel : NULL;
 }
 
 struct session *
@@ -144,6 +222,39 @@ kernel_of_request(const struct notebook *notebook, struct http_request *request)
     if (!session)
         reply_failure(request, &err);
     return session;
+}
+
+// A further kernel that is being ended.
+struct shutdown {
+    loop_fn on_done;
+    void *arg;
+};
+
+static void
+shutdown_on_removed(struct kernel *kernel, const struct kg_error *err, void *arg)
+{
+    KG_AUTO_FREE struct shutdown *shutdown = arg;
+    (void)kernel;
+    (void)err; // logged; or the session has ended meanwhile
+    if (shutdown->on_done)
+        shutdown->on_done(shutdown->arg);
+}
+
+void
+kernel_shut_down(struct session *session, const char *id, const char *reason, loop_fn on_done,
+                 void *arg)
+{
+    struct kg_error err = {0};
+    if (strlen(id) == KERNEL_ID_LEN) {
+        session_end(session, reason, on_done, arg);
+        return;
+    }
+    const struct kernel *kernel = kernel_named(session, id);
+    struct shutdown *shutdown = KG_NEW(struct shutdown);
+    *shutdown = (struct shutdown){.on_done = on_done, .arg = arg};
+    if (!kernel ||
+        !session_kernel_remove(session, kernel_name(kernel), shutdown_on_removed, shutdown, &err))
+        shutdown_on_removed(NULL, &err, shutdown);
 }
 
 // ---- Answers --------------------------------------------------------------------------------

@@ -206,15 +206,17 @@ const struct kernel *
 kernel_socket_kernel(const struct kernel_socket *socket)
 {
     const struct session *session = kernel_socket_session(socket);
-    return session ? session_first_kernel(session) : NULL;
+    return session ? kernel_named(session, socket->kernel_id) : NULL;
 }
 
 int
-kernel_sockets_count(const struct notebook *notebook, const struct session *session)
+kernel_sockets_count(const struct notebook *notebook, const struct session *session,
+                     const char *kernel_id)
 {
     const struct kernel_socket *socket;
     int n = 0;
     TAILQ_FOREACH(socket, &notebook->sockets, link)
-        n += socket->ws && kernel_socket_session(socket) == session;
+        n += socket->ws && strcmp(socket->kernel_id, kernel_id) == 0 &&
+             kernel_socket_session(socket) == session;
     return n;
 }

@@ -83,7 +83,8 @@ forget_oldest(struct notebook *notebook, const struct kernel_socket *newest)
 
 static struct kernel_socket *
 kernel_socket_new(struct notebook *notebook, const struct http_request *request,
-                  struct session *session, struct kernel_socket *twin, struct kg_error *err)
+                  const struct session *session, struct kernel *kernel, struct kernel_socket *twin,
+                  struct kg_error *err)
 {
     struct kernel_socket *socket = KG_NEW(struct kernel_socket);
     socket->notebook = notebook;
@@ -91,7 +92,7 @@ kernel_socket_new(struct notebook *notebook, const struct http_request *request,
     socket->owner = kg_strdup(http_request_owner(request));
     socket->shares_as = budget_name(socket->owner);
     socket->session_id = kg_strdup(session_id_of(request));
-    memcpy(socket->kernel_id, session_id(session), KERNEL_ID_LEN);
+    kernel_id_make(session, kernel, socket->kernel_id);
     socket->retry = loop_timer_new(notebook->loop, kernel_socket_on_retry, socket);
     socket->quiet = loop_timer_new(notebook->loop, kernel_socket_on_quiet, socket);
     socket->away = loop_timer_new(notebook->loop, kernel_socket_on_away, socket);
@@ -99,11 +100,10 @@ kernel_socket_new(struct notebook *notebook, const struct http_request *request,
     STAILQ_INIT(&socket->delayed);
     TAILQ_INSERT_TAIL(&notebook->sockets, socket, link);
     const struct kernel_tap_settings settings = {
-        .owner = socket->owner, .session_id = socket->kernel_id, .twin = twin ? twin->tap : NULL};
+        .owner = socket->owner, .session_id = session_id(session), .twin = twin ? twin->tap : NULL};
     struct kernel_tap_item first; // the kernel's state, which each connection gets when it starts
     do {
-        socket->tap =
-            kernel_tap_open(session_first_kernel(session), &settings, socket_on_tap, socket, err);
+        socket->tap = kernel_tap_open(kernel, &settings, socket_on_tap, socket, err);
     } while (!socket->tap && err->code == KG_SESSION_BUSY && forget_oldest(notebook, socket));
     if (!socket->tap) {
         kernel_socket_free(socket);
@@ -144,13 +144,16 @@ kernel_socket_start(struct kernel_socket *socket, struct http_request *request)
 }
 
 void
-kernel_socket_open(struct notebook *notebook, struct http_request *request, struct session *session)
+kernel_socket_open(struct notebook *notebook, struct http_request *request, struct session *session,
+                   struct kernel *kernel)
 {
     struct kg_error err = {0};
-    struct kernel_socket *earlier = find_earlier(notebook, request, session_id(session));
+    char id[KERNEL_ID_MAX + 1];
+    kernel_id_make(session, kernel, id);
+    struct kernel_socket *earlier = find_earlier(notebook, request, id);
     struct kernel_socket *socket = NULL;
     if (!earlier || (earlier->ws && !has_waiting(earlier)))
-        socket = kernel_socket_new(notebook, request, session, earlier, &err);
+        socket = kernel_socket_new(notebook, request, session, kernel, earlier, &err);
     if (!socket && earlier)
         socket = take_over(earlier);
     if (socket)

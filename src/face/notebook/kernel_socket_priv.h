@@ -53,7 +53,7 @@ struct kernel_socket {
     char *owner;
     const char *shares_as;       // budget_name() when it connected
     struct http_credential *key; // of the client; NULL: it needs none, or the kernel's id is one
-    char kernel_id[KERNEL_ID_LEN + 1];
+    char kernel_id[KERNEL_ID_MAX + 1];
     char *session_id; // of the client; "": none
     bool is_v1;
     bool owes_idle;     // "starting", "restarting" or "dead" was sent last

@@ -89,18 +89,18 @@ handle_kernelspec_show(struct http_request *request, void *arg)
 
 // ---- The face -------------------------------------------------------------------------------
 
-// What requests concern: see struct http_concern. A kernel is a session, and so is the first folder
-// of a path. A notebook's session is known only to the replica that has made it; a notebook that
-// has one keeps it, and a new one is made where its kernel is.
-static const struct http_concern of_kernel[] = {
-    {.kind = HTTP_CONCERNS_SESSION, .part = HTTP_IN_PATH, .name = "id"}, {0}};
+// What requests concern: see struct http_concern. A kernel's id begins with its session's; the
+// first folder of a path is a session. A notebook's session is known only to the replica that has
+// made it; a notebook that has one keeps it, and a new one is made where its kernel is.
+static const struct http_concern of_kernel[] = {{.kind = HTTP_CONCERNS_ASKED, .ask = kernel_id_ask},
+                                                {0}};
 static const struct http_concern of_file[] = {
     {.kind = HTTP_CONCERNS_SESSION, .part = HTTP_IN_PATH, .name = "path"}, {0}};
 static const struct http_concern of_session[] = {
     {.kind = HTTP_CONCERNS_ENTRY, .part = HTTP_IN_PATH, .name = "id", .member = "id"}, {0}};
 static const struct http_concern of_new_session[] = {
     {.kind = HTTP_CONCERNS_ENTRY, .part = HTTP_IN_BODY, .name = "path", .member = "path"},
-    {.kind = HTTP_CONCERNS_SESSION, .part = HTTP_IN_BODY, .name = "id", .within = "/kernel"},
+    {.kind = HTTP_CONCERNS_ASKED, .ask = notebook_session_ask},
     {0}};
 static const struct http_concern of_terminal[] = {
     {.kind = HTTP_CONCERNS_ASKED, .ask = notebook_terminal_ask}, {0}};

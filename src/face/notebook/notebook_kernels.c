@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "notebook_priv.h"
+#include "session_kernels.h"
 
 void
 handle_kernel_list(struct http_request *request, void *arg)
@@ -118,7 +119,8 @@ post_on_started(struct session *session, const struct kg_error *err, void *arg)
     }
     KG_AUTO_FREE char *location = kg_asprintf("/api/kernels/%s", session_id(session));
     http_reply_header(request, "Location", location);
-    http_reply_json(request, 201, kernel_model(post->notebook, session));
+    http_reply_json(request, 201,
+                    kernel_model(post->notebook, session, session_first_kernel(session)));
 }
 
 void
@@ -147,20 +149,36 @@ handle_kernel_start(struct http_request *request, void *arg)
 
 // ---- One ------------------------------------------------------------------------------------
 
+static void
+reply_model(const struct notebook *notebook, struct http_request *request)
+{
+    const struct session *session = kernel_of_request(notebook, request);
+    if (session)
+        http_reply_json(request, 200,
+                        kernel_model(notebook, session,
+                                     kernel_named(session, http_request_param(request, "id"))));
+}
+
 void
 handle_kernel_show(struct http_request *request, void *arg)
 {
-    const struct session *session = kernel_of_request(arg, request);
-    if (session)
-        http_reply_json(request, 200, kernel_model(arg, session));
+    reply_model(arg, request);
 }
 
 void
 handle_kernel_delete(struct http_request *request, void *arg)
 {
+    struct kg_error err = {0};
+    const char *id = http_request_param(request, "id");
     struct session *session = kernel_of_request(arg, request);
-    if (session)
-        session_end(session, "the kernel was shut down by its owner", reply_no_content, request);
+    if (!session)
+        return;
+    if (kernel_named(session, id) || strlen(id) == KERNEL_ID_LEN ||
+        session_taken_up_check(session, &err) == 0)
+        kernel_shut_down(session, id, "the kernel was shut down by its owner", reply_no_content,
+                         request);
+    else
+        reply_failure(request, &err);
 }
 
 void
@@ -169,7 +187,10 @@ handle_kernel_interrupt(struct http_request *request, void *arg)
     struct session *session = kernel_of_request(arg, request);
     if (!session)
         return;
-    session_interrupt(session);
+    struct kernel *kernel = kernel_named(session, http_request_param(request, "id"));
+    if (kernel)
+        kernel_interrupt(kernel);
+    session_touch(session);
     reply_no_content(request);
 }
 
@@ -180,17 +201,14 @@ struct kernel_restart {
 };
 
 static void
-restart_on_done(const struct kg_error *err, void *arg)
+restart_on_done(struct kernel *kernel, const struct kg_error *err, void *arg)
 {
     KG_AUTO_FREE struct kernel_restart *restart = arg;
-    struct http_request *request = restart->request;
-    if (err) {
-        reply_failure(request, err);
-        return;
-    }
-    const struct session *session = kernel_of_request(restart->notebook, request);
-    if (session)
-        http_reply_json(request, 200, kernel_model(restart->notebook, session));
+    (void)kernel;
+    if (err)
+        reply_failure(restart->request, err);
+    else
+        reply_model(restart->notebook, restart->request);
 }
 
 void
@@ -200,10 +218,14 @@ handle_kernel_restart(struct http_request *request, void *arg)
     struct kg_error err = {0};
     if (!session)
         return;
+    const struct kernel *kernel = kernel_named(session, http_request_param(request, "id"));
     struct kernel_restart *restart = KG_NEW(struct kernel_restart);
     restart->notebook = arg;
     restart->request = request;
-    if (session_restart(session, restart_on_done, restart, &err) < 0) {
+    if (!kernel)
+        kg_error_set(&err, KG_SESSION_BUSY, 0, "the kernel is not there yet");
+    if (!kernel ||
+        !session_kernel_restart(session, kernel_name(kernel), restart_on_done, restart, &err)) {
         free(restart);
         reply_failure(request, &err);
     }

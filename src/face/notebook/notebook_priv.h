@@ -69,26 +69,44 @@ KG_MUST_CHECK int body_string(const json_t *body, const char *name, size_t max, 
 
 // ---- kernel_models.c ------------------------------------------------------------------------
 
-enum { KERNEL_ID_LEN = 36, KERNEL_NAME_MAX = 255 };
+// The id of a session's main kernel is the session's, a UUID. A further kernel's has the kernel's
+// name behind it, after a `_`: in the name `__` is a `_` and `_d` a `-`, since jupyter_server takes
+// an id with five `-` for another path.
+enum { KERNEL_ID_LEN = 36, KERNEL_ID_MAX = KERNEL_ID_LEN + 1 + 2 * KERNEL_MAX_NAME_LEN };
+enum { KERNEL_NAME_MAX = 255 }; // of a kernelspec, as a client sends it
 
 // Fills `ret` with a random UUID (RFC 9562, version 4) and a NUL.
 void kernel_id_random(char ret[KERNEL_ID_LEN + 1]);
-bool kernel_id_is_valid(const char *id);
+bool kernel_id_is_valid(const char *id); // of a session's main kernel
+// `kernel` is NULL while the session's main kernel is not there.
+void kernel_id_make(const struct session *session, const struct kernel *kernel,
+                    char ret[KERNEL_ID_MAX + 1]);
+// What a request for a kernel concerns: see struct http_concern.
+void kernel_id_ask(struct http_request *request, struct http_concern *ret, char **ret_name,
+                   void *arg);
 // The name of a kernelspec for clients: `python3`, by which notebooks know the kernel, where that
 // is an alias.
 const char *kernelspec_name(const struct kernelspec *spec);
 json_t *kernelspec_model(const struct kernelspec *spec);
-// {id, name, last_activity, execution_state, connections}
-json_t *kernel_model(const struct notebook *notebook, const struct session *session);
+// {id, name, last_activity, execution_state, connections}; `kernel` as for kernel_id_make().
+json_t *kernel_model(const struct notebook *notebook, const struct session *session,
+                     const struct kernel *kernel);
 // The execution_state for a client that connects now.
 const char *kernel_first_state(const struct kernel *kernel);
 // Those of one owner, an array.
 json_t *kernel_models(const struct notebook *notebook, const char *owner);
-// The kernel that an id names, of that owner. Borrowed; KG_NOT_FOUND.
+// The session of the kernel that an id names, of that owner. Borrowed; KG_NOT_FOUND.
 struct session *kernel_find(const struct notebook *notebook, const char *owner, const char *id,
                             struct kg_error *err);
 // The same for the path's `id` and the request's owner; NULL was answered.
 struct session *kernel_of_request(const struct notebook *notebook, struct http_request *request);
+// The kernel itself, of a session that kernel_find() has found by this id. Borrowed; NULL: it is
+// not there yet.
+struct kernel *kernel_named(const struct session *session, const char *id);
+// Ends it: with its session if it is the main one. `on_done` (NULL: none) fires later, or, if there
+// is none of that id, at once.
+void kernel_shut_down(struct session *session, const char *id, const char *reason, loop_fn on_done,
+                      void *arg);
 // {message, reason}, as Jupyter's clients show errors.
 void reply_failure(struct http_request *request, const struct kg_error *err);
 void reply_failure_as(struct http_request *request, int status, const struct kg_error *err);
@@ -122,7 +140,7 @@ void kernel_start_cancel(struct kernel_start *start);
 struct session_record {
     TAILQ_ENTRY(session_record) link;
     char id[KERNEL_ID_LEN + 1];
-    char kernel_id[KERNEL_ID_LEN + 1];
+    char kernel_id[KERNEL_ID_MAX + 1];
     char *owner;
     char *path;
     char *name; // or NULL
@@ -150,7 +168,7 @@ struct session_record *session_record_find(const struct notebook *notebook, cons
                                            const char *id);
 struct session_record *session_record_of_path(const struct notebook *notebook, const char *owner,
                                               const char *path);
-// The kernel, borrowed; NULL if it has ended.
+// The kernel's session, borrowed; NULL if it has ended.
 struct session *session_record_kernel(const struct notebook *notebook,
                                       const struct session_record *record);
 // There must be room; `fields` has a path and a type.
@@ -188,14 +206,15 @@ bool is_info_request(const struct kernel_message *message);
 
 // ---- kernel_socket_open.c -------------------------------------------------------------------
 
-// Connects the client of a request, which is a handshake, with the first kernel of a session, or
-// answers why not.
+// Connects the client of a request, which is a handshake, with a kernel of a session, or answers
+// why not.
 void kernel_socket_open(struct notebook *notebook, struct http_request *request,
-                        struct session *session);
+                        struct session *session, struct kernel *kernel);
 // Closes the connections of all clients, and frees the taps of disconnected ones.
 void kernel_sockets_close(struct notebook *notebook);
 // The clients that are connected to a kernel.
-int kernel_sockets_count(const struct notebook *notebook, const struct session *session);
+int kernel_sockets_count(const struct notebook *notebook, const struct session *session,
+                         const char *kernel_id);
 
 // ---- kernel_channels.c ----------------------------------------------------------------------
 
@@ -222,6 +241,9 @@ void handle_notebook_session_create(struct http_request *request, void *arg);
 void handle_notebook_session_show(struct http_request *request, void *arg);
 void handle_notebook_session_change(struct http_request *request, void *arg);
 void handle_notebook_session_delete(struct http_request *request, void *arg);
+// What a request for a notebook's session concerns by its kernel: see struct http_concern.
+void notebook_session_ask(struct http_request *request, struct http_concern *ret, char **ret_name,
+                          void *arg);
 
 void handle_notebook_terminal_list(struct http_request *request, void *arg);
 void handle_notebook_terminal_start(struct http_request *request, void *arg);

@@ -105,7 +105,7 @@ read_body(struct session_call *call, bool is_new, struct kg_error *err)
     if (kernel && !json_is_null(kernel) && !json_is_object(kernel))
         return kg_error_set(err, KG_INVALID, 0, "kernel must be an object");
     if (body_string(kernel, "name", KERNEL_NAME_MAX, &call->kernel_name, err) < 0 ||
-        body_string(kernel, "id", SESSION_MAX_ID_LEN, &call->kernel_id, err) < 0)
+        body_string(kernel, "id", KERNEL_ID_MAX, &call->kernel_id, err) < 0)
         return -1;
     if (is_new && (!call->fields.path || !call->fields.type))
         return kg_error_set(err, KG_INVALID, 0, "Missing field in JSON data: %s",
@@ -185,8 +185,9 @@ reply_created(struct session_call *call, const struct session_record *record)
     call_free(call);
 }
 
+// With the kernel of that id, which may be a further one of `kernel`.
 static void
-create(struct session_call *call, struct session *kernel)
+create(struct session_call *call, struct session *kernel, const char *id)
 {
     struct kg_error err = {0};
     const char *owner = http_request_owner(call->request);
@@ -196,8 +197,7 @@ create(struct session_call *call, struct session *kernel)
         call_fail(call, &err);
         return;
     }
-    reply_created(call,
-                  session_record_add(call->notebook, owner, session_id(kernel), &call->fields));
+    reply_created(call, session_record_add(call->notebook, owner, id, &call->fields));
 }
 
 static void
@@ -215,12 +215,24 @@ create_on_started(struct session *kernel, const struct kg_error *err, void *arg)
         session_record_of_path(call->notebook, owner, call->fields.path);
     const struct session *earlier = record ? session_record_kernel(call->notebook, record) : NULL;
     if (earlier) {
-        if (earlier != kernel && !call->kernel_id)
+        if (earlier != kernel && !call->kernel_id) // the new one is a main kernel
             session_end(kernel, "its notebook has another kernel", NULL, NULL);
         reply_created(call, record);
         return;
     }
-    create(call, kernel);
+    create(call, kernel, session_id(kernel));
+}
+
+void
+notebook_session_ask(struct http_request *request, struct http_concern *ret, char **ret_name,
+                     void *arg)
+{
+    struct kg_error err = {0};
+    json_auto_t *body = http_request_json(request, &err);
+    const char *id = json_string_value(json_object_get(json_object_get(body, "kernel"), "id"));
+    (void)arg;
+    ret->kind = HTTP_CONCERNS_SESSION;
+    *ret_name = id ? kg_strndup(id, KERNEL_ID_LEN) : NULL; // which begins with the session's
 }
 
 void
@@ -239,8 +251,8 @@ handle_notebook_session_create(struct http_request *request, void *arg)
         call->kernel_id ? kernel_find(notebook, owner, call->kernel_id, NULL) : NULL;
     if (record)
         reply_created(call, record);
-    else if (kernel && session_first_kernel(kernel))
-        create(call, kernel);
+    else if (kernel && kernel_named(kernel, call->kernel_id))
+        create(call, kernel, call->kernel_id);
     else if (session_records_check_room(notebook, owner, &err) < 0)
         call_fail(call, &err);
     else
@@ -295,11 +307,13 @@ handle_notebook_session_delete(struct http_request *request, void *arg)
     }
     struct session *kernel = session_record_kernel(notebook, record);
     bool is_shared = session_record_shares_kernel(notebook, record);
+    KG_AUTO_FREE char *id = kg_strdup(record->kernel_id);
     session_record_remove(notebook, record);
     if (kernel && is_shared) {
         reply_no_content(request);
     } else if (kernel) {
-        session_end(kernel, "its notebook's session was deleted", reply_no_content, request);
+        kernel_shut_down(kernel, id, "its notebook's session was deleted", reply_no_content,
+                         request);
     } else {
         kg_error_set(&err, KG_NOT_FOUND, 0, "Kernel deleted before session");
         reply_failure_as(request, 410, &err);
@@ -324,8 +338,9 @@ reply_changed(void *arg)
 }
 
 // Ends the earlier kernel if the session gets another one, unless another session uses it, too.
+// `id` is that of the new one, or NULL.
 static void
-change(struct session_call *call, struct session *kernel)
+change(struct session_call *call, struct session *kernel, const char *id)
 {
     struct notebook *notebook = call->notebook;
     struct kg_error err = {0};
@@ -338,10 +353,16 @@ change(struct session_call *call, struct session *kernel)
         return;
     }
     struct session *earlier = session_record_kernel(notebook, record);
+    bool is_another = id && strcmp(record->kernel_id, id) != 0;
     bool is_shared = session_record_shares_kernel(notebook, record);
-    session_record_change(notebook, record, kernel ? session_id(kernel) : NULL, &call->fields);
-    if (kernel && earlier && earlier != kernel && !is_shared)
-        session_end(earlier, "its notebook has another kernel", reply_changed, call);
+    // The session of a further kernel does not end because a notebook changes to that.
+    bool stays = is_another && strncmp(record->kernel_id, id, KERNEL_ID_LEN) == 0 &&
+                 strlen(record->kernel_id) == KERNEL_ID_LEN;
+    KG_AUTO_FREE char *earlier_id = kg_strdup(record->kernel_id);
+    session_record_change(notebook, record, id, &call->fields);
+    if (is_another && earlier && !is_shared && !stays)
+        kernel_shut_down(earlier, earlier_id, "its notebook has another kernel", reply_changed,
+                         call);
     else
         reply_changed(call);
 }
@@ -352,7 +373,7 @@ change_on_started(struct session *kernel, const struct kg_error *err, void *arg)
     struct session_call *call = arg;
     take_started(call);
     if (kernel)
-        change(call, kernel);
+        change(call, kernel, session_id(kernel));
     else
         call_fail_as(call, 501, err);
 }
@@ -371,7 +392,7 @@ handle_notebook_session_change(struct http_request *request, void *arg)
         struct session *kernel =
             kernel_find(notebook, http_request_owner(request), call->kernel_id, NULL);
         if (kernel) {
-            change(call, kernel);
+            change(call, kernel, call->kernel_id);
             return;
         }
         kg_error_set(&err, KG_INVALID, 0, "No such kernel: %s", call->kernel_id);
@@ -379,6 +400,6 @@ handle_notebook_session_change(struct http_request *request, void *arg)
     } else if (call->kernel_name) {
         start_kernel(call, NULL, change_on_started);
     } else {
-        change(call, NULL);
+        change(call, NULL, NULL);
     }
 }

@@ -235,10 +235,11 @@ session_records_free(struct notebook *notebook)
 json_t *
 session_record_model(const struct notebook *notebook, const struct session_record *record)
 {
-    const struct session *kernel = session_record_kernel(notebook, record);
-    json_t *model = json_pack("{s:s, s:s, s:s?, s:s, s:o*}", "id", record->id, "path", record->path,
-                              "name", record->name, "type", record->type, "kernel",
-                              kernel ? kernel_model(notebook, kernel) : NULL);
+    const struct session *session = session_record_kernel(notebook, record);
+    json_t *model = json_pack(
+        "{s:s, s:s, s:s?, s:s, s:o*}", "id", record->id, "path", record->path, "name", record->name,
+        "type", record->type, "kernel",
+        session ? kernel_model(notebook, session, kernel_named(session, record->kernel_id)) : NULL);
     if (strcmp(record->type, "notebook") == 0) // the deprecated form
         json_object_set_new(model, "notebook",
                             json_pack("{s:s, s:s?}", "path", record->path, "name", record->name));
