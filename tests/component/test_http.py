@@ -194,17 +194,20 @@ def test_health(start_gateway):
     assert body["uptime"] >= 0
 
 
-def test_kernelspecs(start_gateway, tmp_path):
+@pytest.mark.parametrize("max_savepoints", [8, 0])
+def test_kernelspecs(start_gateway, tmp_path, max_savepoints):
     """The project's, which are not run here."""
     (tmp_path / "python").mkdir()  # an environment, as far as the gateway looks
     gateway = start_gateway(
         *("--kernelspec-dir", str(PROJECT / "kernelspec"), "--default-kernel", "python"),
-        *("--kernels-dir", str(tmp_path)),
+        *("--kernels-dir", str(tmp_path), "--max-savepoints", str(max_savepoints)),
     )
     body = gateway.client.get("/api/v1/kernelspecs").json()
     assert body["default"] == "python"
     spec = body["kernelspecs"]["python"]
     assert spec["display_name"] == "Python 3" and spec["language"] == "python"
+    able = {name for name, each in body["kernelspecs"].items() if each["savepoints"]}
+    assert able == ({"python"} if max_savepoints else set())
 
 
 def test_session_names_in_paths(gateway):

@@ -5,21 +5,25 @@
 #include "sessions.h"
 
 static json_t *
-describe_spec(const struct kernelspec *spec, bool is_default)
+describe_spec(const struct kernelspec *spec, bool is_default, bool savepoints)
 {
-    return json_pack("{s:s, s:s, s:s, s:O, s:b}", "name", spec->name, "display_name",
+    return json_pack("{s:s, s:s, s:s, s:O, s:b, s:b}", "name", spec->name, "display_name",
                      spec->display_name, "language", spec->language, "aliases", spec->aliases,
-                     "default", is_default);
+                     "default", is_default, "savepoints",
+                     (int)(savepoints && spec->savepoint_code));
 }
 
 void
 handle_kernelspecs(struct http_request *request, void *arg)
 {
     const struct face_context *face = ((const struct api_context *)arg)->face;
+    const char *owner = http_request_owner(request);
+    bool savepoints = sessions_limits_of(face->sessions, owner).max_savepoints > 0;
     json_t *specs = json_object();
     for (size_t i = 0; i < kernelspecs_count(face->specs); i++) {
         const struct kernelspec *spec = kernelspecs_at(face->specs, i);
-        json_object_set_new(specs, spec->name, describe_spec(spec, spec == face->default_spec));
+        json_object_set_new(specs, spec->name,
+                            describe_spec(spec, spec == face->default_spec, savepoints));
     }
     http_reply_json(
         request, 200,
