@@ -331,3 +331,22 @@ def test_the_bar_of_tabs_has_no_scrollbar(tab, sandbox):
     assert size[1] <= 1
     assert tabs.evaluate("e => getComputedStyle(e).overflowY") == "hidden"
     assert re.search(r"CPU \d+\.\d s", console.page.locator(".usage").inner_text())
+
+
+def test_a_name_that_is_being_typed_stays(tab, sandbox):
+    """What the page asks for again and again redraws it, and not the field."""
+    console = tab()
+    console.enter(sandbox)
+    run_all_of(console, "1")
+    page = console.page
+    name = page.get_by_label("Name of the notebook")
+    name.click()
+    console.press("Control+a")
+    page.keyboard.type("half")
+    for _ in range(2):
+        with page.expect_response(f"**/sessions/{sandbox}"):
+            pass
+    expect(name).to_have_value("half")
+    page.keyboard.type("-way")
+    console.press("Enter")
+    expect(name).to_have_value("half-way.ipynb")

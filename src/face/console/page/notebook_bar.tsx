@@ -89,6 +89,7 @@ export function NotebookBar(props: BarProps) {
     const { notebook, told, onFile, onPath, onSave, onDownload, onRunAll, onUndo } = props;
     const [choosing, setChoosing] = useState(false);
     const empty = notebook.cells.length === 0;
+    const [typed, setTyped] = useState<string | null>(null); // a name that is being written
     const deleted = notebook.undoable;
     const close = () => setChoosing(false);
     return (
@@ -97,11 +98,13 @@ export function NotebookBar(props: BarProps) {
                 <input
                     class="name"
                     aria-label="Name of the notebook"
-                    value={notebook.name}
+                    value={typed ?? notebook.name}
                     autocomplete="off"
                     spellcheck={false}
                     onChange={(event) => {
+                    onInput={(event) => setTyped(event.currentTarget.value)}
                         const name = event.currentTarget.value.trim().replace(/^\/+/, "");
+                        setTyped(null);
                         if (name) notebook.rename(/\.ipynb$/i.test(name) ? name : `${name}.ipynb`);
                         event.currentTarget.value = notebook.name;
                     }}
