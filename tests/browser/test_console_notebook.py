@@ -133,10 +133,10 @@ def test_the_buttons_of_a_cell(tab, sandbox):
     expect(between.locator(".text")).to_have_text("'between'")
     between.get_by_role("button", name="Delete").click()
     expect_sources(console, "'one'", "'two'")
-    console.page.get_by_role("button", name="Undo").click()
+    console.page.get_by_role("button", name="Undo", exact=True).click()
     expect_sources(console, "'one'", "'between'", "'two'")
     expect(between.locator(".text")).to_have_text("'between'")
-    expect(console.page.get_by_role("button", name="Undo")).to_have_count(0)
+    expect(console.page.get_by_role("button", name="Undo", exact=True)).to_have_count(0)
 
 
 def test_all_cells_are_run_until_one_fails(tab, sandbox):
@@ -173,7 +173,7 @@ def test_what_is_cleared_comes_back(tab, sandbox):
     console.page.get_by_role("button", name="Clear").click()
     expect(console.cells).to_have_count(0)
     expect(console.page.get_by_text("2 cells deleted")).to_be_visible()
-    console.page.get_by_role("button", name="Undo").click()
+    console.page.get_by_role("button", name="Undo", exact=True).click()
     expect_sources(console, "print('one')", "print('two')")
     expect(console.cells.nth(1).locator(".text")).to_have_text("two\n")
 

@@ -180,6 +180,7 @@ export interface Kernelspec {
     display_name: string;
     language: string;
     default: boolean;
+    savepoints?: boolean; // whether its kernels have some; missing with an older replica
 }
 
 export interface Entry {

@@ -22,8 +22,12 @@ export function useAssistants(
         if (!assistant) {
             const asked = () => {
                 const { session, usual } = latest.current;
+                const { shown } = notebook.branches;
+                if (notebook.runs.isRunning(shown) || !session) return null;
+                const { branch } = notebook.branches.placeOf({ kernel }, shown);
                 const name = kernel || usual;
-                return !notebook.runs.running && session && name in session.kernels ? name : null;
+                if (branch) return { branch };
+                return name in session.kernels ? { kernel: name } : null;
             };
             assistant = assist(notebook.sessionId, () => latest.current.languageOf(kernel), asked);
             known.current.set(kernel, assistant);

@@ -4,8 +4,7 @@
 import { useMemo } from "preact/hooks";
 
 import type { Line } from "./api";
-import type { Cell } from "./cell";
-import { isRunning } from "./cell";
+import { type Cell, isRunning, type Outcome } from "./cell";
 import type { Assistant } from "./completion";
 import { Editor, type RunKind } from "./editor";
 import { shortDuration } from "./format";
@@ -25,7 +24,7 @@ const STATUS: Record<string, string> = {
 
 /** What is done with a cell, by its buttons or by keys. */
 export type Command =
-    | "run" | "edit" | "up" | "down" | "above" | "below" | "code" | "markdown" | "delete";
+    | "run" | "edit" | "up" | "down" | "above" | "below" | "code" | "markdown" | "delete" | "take-back";
 
 export interface CellActions {
     command: (cell: Cell, command: Command) => void;
@@ -45,20 +44,22 @@ interface Props {
     editing: boolean;
     at?: "start" | "end" | { x: number; y: number };
     chosen: boolean;
+    whyNotUndone: string | null; // "": it can be undone; null: nothing is to be said of it
     assistant: Assistant;
     actions: CellActions;
 }
 
-function StatusOf({ cell }: { cell: Cell }) {
-    const done = cell.execution?.done;
-    if (!cell.execution || done?.status === "saved") return null;
-    if (cell.waits && !done) return <span class="status">waiting</span>;
+function StatusOf({ outcome }: { outcome: Outcome | null }) {
+    const done = outcome?.execution.done;
+    if (!outcome || done?.status === "saved") return null;
+    if (outcome.waits && !done) return <span class="status">waiting</span>;
     if (!done)
         return (
             <span class="status is-running" role="status">
-                {cell.execution.input ? "waiting for input" : "running"}
+                {outcome.execution.input ? "waiting for input" : "running"}
             </span>
         );
+    if (outcome.undone) return <span class="status is-undone">undone</span>;
     const time = done.duration_ms === undefined ? "" : shortDuration(done.duration_ms);
     return (
         <span class={`status is-${done.status}`}>
@@ -139,6 +140,27 @@ function Tools({ cell, number, chosen, onCommand }: {
     );
 }
 
+/** It can be reached although it does nothing: then it says why. */
+function Undo({ number, whyNot, chosen, onUndo }: {
+    number: number;
+    whyNot: string;
+    chosen: boolean;
+    onUndo: () => void;
+}) {
+    return (
+        <button
+            class="plain small undo"
+            tabIndex={chosen ? 0 : -1}
+            aria-label={`Undo cell ${number}`}
+            aria-disabled={whyNot !== ""}
+            title={whyNot || "Brings the variables back to what they were before this cell ran (U)"}
+            onClick={onUndo}
+        >
+            Undo
+        </button>
+    );
+}
+
 function Source({ cell, number, language, editing, at, assistant, actions }: Props) {
     const onClick = (event: MouseEvent) => {
         if (!getSelection()?.isCollapsed) return; // some of it was selected, for copying
@@ -169,13 +191,14 @@ function Source({ cell, number, language, editing, at, assistant, actions }: Pro
 }
 
 function View(props: Props) {
-    const { cell, number, sessionId, chosen, editing, actions } = props;
-    const { execution } = cell;
+    const { cell, number, sessionId, chosen, editing, whyNotUndone, actions } = props;
+    const { outcome } = cell;
+    const execution = outcome?.execution;
     const count = execution?.count;
     const prompt = cell.type !== "code" ? "" : (count ?? (isRunning(cell) ? "\u2022" : "\u2013"));
     return (
         <article
-            class={editing ? "cell editing" : "cell"}
+            class={["cell", editing && "editing", outcome?.undone && "undone"].filter(Boolean).join(" ")}
             id={`cell-${cell.id}`}
             data-cell={cell.id}
             tabIndex={0}
@@ -193,7 +216,15 @@ function View(props: Props) {
                 </span>
                 <Source {...props} />
                 <span class="cell-end">
-                    <StatusOf cell={cell} />
+                    {whyNotUndone !== null && (
+                        <Undo
+                            number={number}
+                            whyNot={whyNotUndone}
+                            chosen={chosen}
+                            onUndo={() => actions.command(cell, "take-back")}
+                        />
+                    )}
+                    <StatusOf outcome={outcome} />
                 </span>
             </div>
             {execution && <Outputs execution={execution} sessionId={sessionId} />}
@@ -209,9 +240,9 @@ function View(props: Props) {
 
 /** It is drawn anew only when something of it has changed: a notebook may have many cells. */
 export function CellView(props: Props) {
-    const { cell, number, sessionId, language, editing, at, chosen, assistant, actions } = props;
+    const { cell, number, sessionId, language, editing, at, chosen, whyNotUndone, assistant, actions } = props;
     return useMemo(
         () => <View {...props} />,
-        [cell, cell.version, number, sessionId, language, editing, at, chosen, assistant, actions],
+        [cell, cell.version, number, sessionId, language, editing, at, chosen, whyNotUndone, assistant, actions],
     );
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The keys of a notebook's command mode, as JupyterLab has them.
+// The keys of a notebook's command mode: those of JupyterLab, and U.
 
 import type { Command } from "./cell_view";
 
@@ -24,6 +24,7 @@ const KEYS: Record<string, KeyCommand> = {
     x: "cut",
     c: "copy",
     v: "paste",
+    u: "take-back",
 };
 const TWICE: Record<string, KeyCommand> = { d: "delete", i: "interrupt" };
 

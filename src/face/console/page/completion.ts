@@ -73,17 +73,17 @@ function optionsOf(reply: Completed): Completion[] {
         });
 }
 
-/** `kernel` names the kernel of the cell; null: it is not to be asked. */
+/** `kernel` says which kernel the cell has; null: it is not to be asked. */
 export function assist(
     sessionId: string,
     language: () => string,
-    kernel: () => string | null,
+    kernel: () => { kernel: string } | { branch: string } | null,
 ): Assistant {
     // A kernel that is busy, or too slow, refuses.
     const request = async <T>(what: string, content: Record<string, unknown>) => {
-        const name = kernel();
-        if (name === null) return null;
-        const body = { ...content, kernel: name };
+        const asked = kernel();
+        if (!asked) return null;
+        const body = { ...content, ...asked };
         return ask<T>(session(sessionId, what), { method: "POST", body }).catch(() => null);
     };
     const byKernel = async (context: CompletionContext): Promise<CompletionResult | null> => {

@@ -4,8 +4,10 @@
 import type { EditorView } from "@codemirror/view";
 import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 
-import type { Kernelspec, Session } from "./api";
+import { type Kernelspec, type Session, session as sessionPath } from "./api";
 import { useAssistants } from "./assistants";
+import { BranchBar, NewBranch } from "./branch_bar";
+import { describeRefusal } from "./branches";
 import type { Cell } from "./cell";
 import { type CellActions, CellView, type Command } from "./cell_view";
 import { keyCommand } from "./command_keys";
@@ -13,20 +15,22 @@ import { drawNow } from "./draw_now";
 import { Editor, type RunKind } from "./editor";
 import { Elsewhere } from "./elsewhere";
 import { useFollow } from "./follow";
-import { duration } from "./format";
-import { useLimits } from "./limits";
+import { counted, duration } from "./format";
+import { mib, useLimits } from "./limits";
 import { CELLS_MAX, type Notebook } from "./notebook";
 import css from "./notebook.css" with { type: "text" };
 import { NotebookBar } from "./notebook_bar";
 import { isNotebook } from "./notebook_files";
 import { useSaving } from "./notebook_saving";
 import { usePolled } from "./polling";
+import { useQuestion } from "./question";
 import { addSheet } from "./sheet";
 
 addSheet(css);
 
 const NEW = "new"; // the cell that is not yet one
 const TIME_LIMITS = [300, 3600]; // seconds
+const POLL_MS = 5000;
 
 /** Where one is: on a cell, or in its text. */
 interface Place {
@@ -37,6 +41,25 @@ interface Place {
 }
 
 const elementOf = (id: string) => document.getElementById(`cell-${id}`);
+
+function undoing({ cells, branches, runs }: Notebook, cell: Cell) {
+    const others = branches.undoneWith(cell).length - 1;
+    const { savepoint } = cell.outcome!;
+    const lost = branches.savepoints.find((each) => each.savepoint === savepoint)?.lost ?? [];
+    const also = others > 0 ? `, and ${counted(others, "cell")} that ran after it ${others === 1 ? "is" : "are"} undone as well` : "";
+    return {
+        title: `Undo cell ${cells.indexOf(cell) + 1}?`,
+        text: [
+            `The variables go back to what they were before this cell ran${also}.`,
+            "Files are not restored.",
+            lost.length > 0 && `The kernel will no longer have what was running in it: ${lost.join(", ")}.`,
+            runs.isRunning(branches.shown) && "Running code is stopped.",
+        ]
+            .filter(Boolean)
+            .join(" "),
+        yes: "Undo",
+    };
+}
 
 interface Props {
     notebook: Notebook;
@@ -51,6 +74,7 @@ export function Console({ notebook, session }: Props) {
     const [failure, setFailure] = useState("");
     const [place, setPlace] = useState<Place>({ id: NEW, edits: true, moves: true });
     const [over, setOver] = useState(false);
+    const [branching, setBranching] = useState(false);
     const editor = useRef<EditorView | null>(null);
     const latest = useRef({ limit, place });
     latest.current = { limit, place };
@@ -63,10 +87,21 @@ export function Console({ notebook, session }: Props) {
         600_000,
     );
     const specs = Object.values(value?.kernelspecs ?? {});
+    notebook.specs = specs;
+    const { branches } = notebook;
+    const branchKernel = branches.specFor(kernel);
+    const where = (what: string) => (branchKernel ? sessionPath(id, what) : "");
+    usePolled(where("branches"), POLL_MS, branches.readBranches);
+    const savepoints = usePolled(where("savepoints"), POLL_MS, branches.readSavepoints);
+    const running = notebook.runs.isRunning();
+    useEffect(() => void savepoints.refresh(), [running]);
+    const [ask, question] = useQuestion();
     const usual = value?.default ?? "python";
     const languageOf = (name: string) => value?.kernelspecs[name || usual]?.language ?? "";
     const assistantOf = useAssistants(notebook, session, languageOf, usual);
     const known = useLimits();
+    const memory = session?.usage?.memory_bytes ?? session?.memory_bytes ?? 0;
+    branches.memoryUsed = known ? memory / mib(known.limits.memory_mb) : 0;
     const longest = known?.limits.max_timeout ?? Infinity;
     const limitName = (seconds: number) =>
         seconds ? `up to ${duration(seconds * 1000)}`
@@ -112,6 +147,19 @@ export function Console({ notebook, session }: Props) {
         const back = notebook.undo();
         if (back) go(back.id, false);
     };
+    /** Brings the variables back to what they were before a cell ran. */
+    const takeBack = async (cell: Cell) => {
+        const whyNot = branches.whyNotUndone(cell);
+        if (whyNot === null) return;
+        if (whyNot || !(await ask(undoing(notebook, cell)))) return setFailure(whyNot);
+        setFailure("");
+        try {
+            await branches.undo(cell);
+        } catch (error) {
+            setFailure(describeRefusal(error));
+        }
+        go(cell.id, false);
+    };
     const run = (cell: Cell, kind: RunKind) => {
         setFailure("");
         notebook.run([cell], latest.current.limit);
@@ -136,6 +184,8 @@ export function Console({ notebook, session }: Props) {
             case "code":
             case "markdown":
                 return notebook.setType(cell, what);
+            case "take-back":
+                return void takeBack(cell);
             case "delete": {
                 const next = beside(cell, 1) ?? beside(cell, -1) ?? NEW;
                 notebook.remove(cell);
@@ -282,8 +332,36 @@ export function Console({ notebook, session }: Props) {
                 {...files}
                 onRunAll={() => notebook.run(notebook.cells, limit)}
                 onUndo={undo}
+                onBranch={branchKernel && !branches.list.length ? () => setBranching(true) : undefined}
             />
-            <div class="cells" ref={content}>
+            {branches.list.length > 0 && (
+                <BranchBar
+                    notebook={notebook}
+                    onNew={() => setBranching(true)}
+                    onLeft={() => go(NEW, true)}
+                    onError={setFailure}
+                />
+            )}
+            {branching && (
+                <NewBranch
+                    notebook={notebook}
+                    kernel={branchKernel!}
+                    onClose={() => {
+                        setBranching(false);
+                        savepoints.refresh();
+                        go(NEW, true);
+                    }}
+                />
+            )}
+            <div
+                class="cells"
+                ref={content}
+                id="cells"
+                {...(branches.list.length > 0 && {
+                    role: "tabpanel",
+                    "aria-labelledby": `branch-${branches.shown}`,
+                })}
+            >
                 {!notebook.cells.length && (
                     <div class="hint quiet">
                         <p>Code that you run below becomes a cell here, with its output.</p>
@@ -308,6 +386,7 @@ export function Console({ notebook, session }: Props) {
                             language={languageOf(cell.kernel)}
                             chosen={chosen}
                             editing={chosen && place.edits}
+                            whyNotUndone={branches.whyNotUndone(cell)}
                             {...(chosen && place.at && { at: place.at })}
                             assistant={assistantOf(cell.kernel)}
                             actions={actions}
@@ -371,7 +450,7 @@ export function Console({ notebook, session }: Props) {
                     </select>
                     <span class="space" />
                     <button
-                        disabled={!notebook.runs.running}
+                        disabled={!notebook.runs.isRunning(branches.shown)}
                         onClick={() => {
                             void onInterrupt();
                             go(NEW, false); // this button is soon disabled
@@ -391,6 +470,7 @@ export function Console({ notebook, session }: Props) {
                 </div>
             </section>
             {files.question}
+            {question}
         </div>
     );
 }

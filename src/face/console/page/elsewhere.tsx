@@ -138,7 +138,7 @@ export function Elsewhere({ runs, sessionId, session: of, onError }: Props) {
     const isRunning = (each: Listed) => running.some((r) => r.execution_id === each.execution_id);
     const shown = [...joined.filter((each) => !isRunning(each)), ...running];
     const listed = new Set(all.map((each) => each.kernel));
-    const unlisted = useUnlisted(of, listed, value !== null && !runs.running);
+    const unlisted = useUnlisted(of, listed, value !== null && !runs.isRunning());
     const interrupt = () =>
         send(session(sessionId, "interrupt"), { method: "POST" }).catch((error) => onError(error.message));
     return (

@@ -2,7 +2,7 @@
 // Notebooks as files: nbformat 4.5. A file that is opened is not trusted: whatever is not as the format
 // says is left out, and its outputs are shown as any output is.
 
-import { type Cell, type CellType, makeCell, makeId } from "./cell";
+import { type Cell, type CellType, makeCell, makeId, makeOutcome, type Outcome } from "./cell";
 import { Execution, type Output } from "./execution";
 import type { Kernelspec, Line } from "./api";
 
@@ -69,7 +69,7 @@ function outputOf(given: Json): Line | null {
 }
 
 /** What a cell has shown, as if it had been run here; null if it was not run. */
-function executionOf(given: Json): Execution | null {
+function outcomeOf(given: Json): Outcome | null {
     const outputs = Array.isArray(given.outputs) ? given.outputs : [];
     const count = typeof given.execution_count === "number" ? given.execution_count : null;
     if (!outputs.length && count === null) return null;
@@ -79,7 +79,7 @@ function executionOf(given: Json): Execution | null {
         if (line) execution.add(line);
     }
     execution.add({ type: "done", status: "saved", execution_count: count });
-    return execution;
+    return makeOutcome({ execution });
 }
 
 function attachmentsOf(given: unknown): Cell["attachments"] {
@@ -106,7 +106,7 @@ function cellOf(given: Json, taken: Set<string>): Cell {
         source: textOf(given.source),
         kernel: textOf(own.kernel),
         metadata,
-        execution: type === "code" ? executionOf(given) : null,
+        outcome: type === "code" ? outcomeOf(given) : null,
         ...(attachments && { attachments }),
     });
 }
@@ -199,8 +199,9 @@ function writeCell(cell: Cell, own: string): Json {
         if (cell.attachments) written.attachments = cell.attachments;
         return written;
     }
-    const count = cell.execution?.count ?? null;
-    const outputs = cell.execution?.outputs.map((output) => writeOutput(output, count)) ?? [];
+    const execution = cell.outcome?.execution;
+    const count = execution?.count ?? null;
+    const outputs = execution?.outputs.map((output) => writeOutput(output, count)) ?? [];
     return { ...written, execution_count: count, outputs: outputs.filter((output) => output !== null) };
 }
 

@@ -3,7 +3,8 @@
 // and which is emptied when one logs out. It is bounded: the outputs of the newest cells are kept.
 
 import { getLogin } from "./api";
-import type { Cell, CellType } from "./cell";
+import type { Branch, Branches } from "./branches";
+import { type Cell, type CellType, type Outcome, outcomesOf } from "./cell";
 import { Execution, type KeptExecution } from "./execution";
 
 const SOURCES_MAX = 1_000_000; // characters
@@ -12,15 +13,18 @@ const OUTPUT_MAX = 500_000; // of one cell
 const HISTORY_MAX = 100;
 const HISTORY_CHARS_MAX = 200_000;
 
+type KeptOutcome = Pick<Outcome, "branch" | "run" | "order" | "savepoint" | "noUndo" | "undone"> & {
+    execution?: KeptExecution;
+};
+
 interface KeptCell {
     id: string;
     type: CellType;
     source: string;
     kernel: string;
-    run: string;
     metadata: Record<string, unknown>;
     attachments?: Cell["attachments"];
-    execution?: KeptExecution;
+    outcomes: KeptOutcome[];
 }
 
 export interface Kept {
@@ -31,6 +35,8 @@ export interface Kept {
     history: string[];
     cells: KeptCell[];
     metadata: Record<string, unknown>;
+    branch: string; // that is shown
+    branches: Branch[];
 }
 
 const storageName = (sessionId: string) => `kernelgate.notebook.${sessionId}`;
@@ -41,7 +47,7 @@ const userHere = () => getLogin()?.user ?? "";
 export function restore(sessionId: string): Kept | null {
     try {
         const kept = JSON.parse(sessionStorage.getItem(storageName(sessionId)) ?? "null");
-        return kept?.user === userHere() ? kept : null;
+        return kept?.user === userHere() && kept.branches ? kept : null;
     } catch {
         return null;
     }
@@ -73,15 +79,17 @@ function withOutputs(cells: Cell[], outputsMax: number): KeptCell[] {
     let room = outputsMax;
     const kept: KeptCell[] = [];
     for (const cell of [...cells].reverse()) {
-        const { id, type, source, kernel, run, metadata, attachments, execution } = cell;
-        const one: KeptCell = { id, type, source, kernel, run, metadata };
+        const { id, type, source, kernel, metadata, attachments } = cell;
+        const one: KeptCell = { id, type, source, kernel, metadata, outcomes: [] };
         if (attachments) one.attachments = attachments;
-        if (execution?.done) {
-            const size = sizeOf(execution);
+        for (const { branch, run, order, savepoint, noUndo, undone, execution } of outcomesOf(cell)) {
+            const outcome: KeptOutcome = { branch, run, order, savepoint, noUndo, undone };
+            const size = execution.done ? sizeOf(execution) : Infinity;
             if (size <= Math.min(room, OUTPUT_MAX)) {
-                one.execution = execution.keep()!;
+                outcome.execution = execution.keep()!;
                 room -= size;
             }
+            if (run || outcome.execution) one.outcomes.push(outcome);
         }
         kept.unshift(one);
     }
@@ -95,6 +103,7 @@ interface Contents {
     history: string[];
     cells: Cell[];
     metadata: Record<string, unknown>;
+    branches: Branches;
 }
 
 /** Returns false if it is too large to be kept. */
@@ -110,6 +119,8 @@ export function keep(sessionId: string, notebook: Contents): boolean {
             history: bounded(notebook.history),
             cells: withOutputs(notebook.cells, outputsMax),
             metadata: notebook.metadata,
+            branch: notebook.branches.shown,
+            branches: notebook.branches.list,
         };
         try {
             sessionStorage.setItem(storageName(sessionId), JSON.stringify(kept));

@@ -2,8 +2,9 @@
 // The notebook of a session: its cells in their order, and what can be done with them. Nothing is
 // removed for good: what was deleted last comes back first.
 
-import { getKey, getLogin, type Line } from "./api";
-import { type Cell, isRunning, makeCell } from "./cell";
+import { getKey, getLogin, type Kernelspec, type Line } from "./api";
+import { Branches } from "./branches";
+import { type Cell, makeCell, makeOutcome, outcomesOf, runsAnywhere } from "./cell";
 import { Execution } from "./execution";
 import { type Kept, keep, restore } from "./kept";
 import { Runs } from "./runs";
@@ -30,7 +31,9 @@ export class Notebook {
     isKept = true; // for a reload
     changes = 0; // since it was opened or saved
     onChange = () => {};
+    specs: Kernelspec[] = []; // the gateway's; none: not known yet
     readonly runs: Runs;
+    readonly branches: Branches;
     private removed: Removed[][] = [];
     private cut: Cell | null = null;
     private drawing = false;
@@ -39,14 +42,16 @@ export class Notebook {
     private of = whoIsHere(); // after a logout nothing is kept
 
     constructor(readonly sessionId: string) {
-        this.runs = new Runs(
-            sessionId,
-            (cell) => {
+        this.branches = new Branches(this);
+        this.runs = new Runs(sessionId, {
+            onChange: (cell) => {
                 cell.version++;
                 this.changed();
             },
-            () => this.keepNow(),
-        );
+            onSettle: () => this.keepNow(),
+            onDropped: (ids) => this.branches.onDropped(ids),
+            placeOf: (cell, branch) => this.branches.placeOf(cell, branch),
+        });
         const kept = restore(sessionId);
         if (kept) this.restore(kept);
         addEventListener("pagehide", this.keepNow);
@@ -67,13 +72,20 @@ export class Notebook {
         this.draft = kept.draft;
         this.history = kept.history;
         this.metadata = kept.metadata;
-        this.cells = kept.cells.map(({ execution, ...rest }) =>
-            makeCell({ ...rest, execution: execution ? Execution.restore(execution) : null }),
-        );
-        for (const cell of this.cells) {
-            if (cell.run && !cell.execution) this.runs.join(cell);
-            else if (cell.run) this.runs.known.add(cell.run);
+        this.branches.restore(kept.branch, kept.branches);
+        for (const { outcomes, ...rest } of kept.cells) {
+            const cell = makeCell(rest);
+            for (const { execution, ...one } of outcomes) {
+                const done = execution ? Execution.restore(execution) : new Execution();
+                const outcome = makeOutcome({ ...one, execution: done });
+                if (outcome.branch === kept.branch) cell.outcome = outcome;
+                else cell.others.set(outcome.branch, outcome);
+            }
+            this.cells.push(cell);
         }
+        const all = this.cells.flatMap((cell) => outcomesOf(cell).map((outcome) => ({ cell, outcome })));
+        all.sort((a, b) => a.outcome.order - b.outcome.order);
+        for (const { cell, outcome } of all) this.runs.join(cell, outcome);
     }
 
     // ---- Cells
@@ -96,10 +108,10 @@ export class Notebook {
 
     /** What it has shown is not that of another kind of cell. */
     setType(cell: Cell, type: Cell["type"]) {
-        if (cell.type === type || isRunning(cell)) return;
+        if (cell.type === type || runsAnywhere(cell)) return;
         cell.type = type;
-        cell.execution = null;
-        cell.run = "";
+        cell.outcome = null;
+        cell.others.clear();
         this.edited(cell);
     }
 
@@ -117,7 +129,7 @@ export class Notebook {
 
     /** Removes the cells that do not run. */
     clear() {
-        this.removeAll(this.cells.filter((cell) => !isRunning(cell)));
+        this.removeAll(this.cells.filter((cell) => !runsAnywhere(cell)));
     }
 
     private removeAll(cells: Cell[]) {
@@ -159,6 +171,7 @@ export class Notebook {
 
     /** Shows another notebook in place of this one. */
     replace(opened: { cells: Cell[]; metadata: Record<string, unknown> }, name: string, etag: string) {
+        for (const { outcome } of opened.cells) if (outcome) outcome.branch = this.branches.shown;
         this.cells = opened.cells;
         this.metadata = opened.metadata;
         this.name = name;
@@ -201,15 +214,23 @@ export class Notebook {
 
     run(cells: Cell[], timeout: number) {
         const code = cells.filter((cell) => cell.type === "code" && cell.source.trim());
-        this.runs.start(code, timeout);
+        this.branches.told = "";
+        this.runs.start(code, this.branches.shown, timeout);
         this.edited();
     }
 
-    interrupt = () => this.runs.interrupt();
+    interrupt = () => this.runs.interrupt(this.branches.shown, !this.branches.list.length);
 
     answer = (cell: Cell, request: Line, value: string) => this.runs.answer(cell, request, value);
 
     // ---- Changes
+
+    /** What is shown of these cells, or of all, is another outcome. */
+    outcomesChanged(cells = this.cells) {
+        for (const cell of cells) cell.version++;
+        this.changed();
+        this.keepNow();
+    }
 
     private edited(cell?: Cell) {
         if (cell) cell.version++;

@@ -81,15 +81,16 @@ interface BarProps {
     onDownload: () => void;
     onRunAll: () => void;
     onUndo: () => void;
+    onBranch: (() => void) | undefined;
 }
 
 const cellsOf = (count: number) => (count === 1 ? "1 cell" : `${count} cells`);
 
 export function NotebookBar(props: BarProps) {
-    const { notebook, told, onFile, onPath, onSave, onDownload, onRunAll, onUndo } = props;
+    const { notebook, told, onFile, onPath, onSave, onDownload, onRunAll, onUndo, onBranch } = props;
     const [choosing, setChoosing] = useState(false);
-    const empty = notebook.cells.length === 0;
     const [typed, setTyped] = useState<string | null>(null); // a name that is being written
+    const empty = notebook.cells.length === 0;
     const deleted = notebook.undoable;
     const close = () => setChoosing(false);
     return (
@@ -101,10 +102,10 @@ export function NotebookBar(props: BarProps) {
                     value={typed ?? notebook.name}
                     autocomplete="off"
                     spellcheck={false}
-                    onChange={(event) => {
                     onInput={(event) => setTyped(event.currentTarget.value)}
-                        const name = event.currentTarget.value.trim().replace(/^\/+/, "");
+                    onChange={(event) => {
                         setTyped(null);
+                        const name = event.currentTarget.value.trim().replace(/^\/+/, "");
                         if (name) notebook.rename(/\.ipynb$/i.test(name) ? name : `${name}.ipynb`);
                         event.currentTarget.value = notebook.name;
                     }}
@@ -127,10 +128,16 @@ export function NotebookBar(props: BarProps) {
                     <button class="plain" onClick={() => notebook.clear()}>
                         Clear
                     </button>
+                    {onBranch && (
+                        <button class="plain" onClick={onBranch}>
+                            New branch
+                        </button>
+                    )}
                 </>
             )}
             <span class="quiet told" role="status">
                 {told ||
+                    notebook.branches.told ||
                     (deleted > 0 && `${cellsOf(deleted)} deleted`) ||
                     (!notebook.isKept && "Too large to survive a reload: save it")}
             </span>

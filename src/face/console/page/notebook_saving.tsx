@@ -40,7 +40,7 @@ export function useSaving(
         });
     const show = async (name: string, read: () => Promise<{ text: string; etag: string }>) =>
         attempt(async () => {
-            if (notebook.runs.running) throw new Error("Code is running. Open a notebook when it has finished.");
+            if (notebook.runs.isRunning()) throw new Error("Code is running. Open a notebook when it has finished.");
             const { text, etag } = await read();
             const opened = readNotebook(text, specs, CELLS_MAX);
             if (await mayReplaceCells(name)) notebook.replace(opened, name, etag);
