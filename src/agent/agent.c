@@ -163,6 +163,7 @@ agent_free(struct agent *agent)
 {
     if (!agent)
         return;
+    mirroring_cancel(agent->mirroring);
     usage_report_free(agent->usage_report);
     commands_free(agent->commands);
     kernels_free(agent->kernels);

@@ -16,6 +16,8 @@
 #include "tenant.h"
 #include "usage_report.h"
 
+struct mirroring;
+
 struct agent {
     struct loop *loop;
     struct agent_settings settings;
@@ -33,8 +35,9 @@ struct agent {
     struct proxy *proxy;       // of the way out; or NULL
     struct tenant *tenant;     // or NULL
     struct changes *changes;
-    int n_copies;  // files.copy calls under way
-    int n_watches; // files.watch calls
+    int n_copies;                // files.copy calls under way
+    int n_watches;               // files.watch calls
+    struct mirroring *mirroring; // data.keep or data.restore; or NULL
     struct server *server;
 };
 
@@ -94,5 +97,12 @@ void files_unused_call(struct request *request, void *arg);
 void files_mkdir_call(struct request *request, void *arg);
 void files_move_call(struct request *request, void *arg);
 void files_copy_call(struct request *request, void *arg);
+// What savepoints keep of them (data_calls.c).
+void data_keep_call(struct request *request, void *arg);
+void data_check_call(struct request *request, void *arg);
+void data_restore_call(struct request *request, void *arg);
+void data_drop_call(struct request *request, void *arg);
+// Ends what is under way. NULL is fine.
+void mirroring_cancel(struct mirroring *mirroring);
 // Watching (watch_calls.c).
 void files_watch_call(struct request *request, void *arg);

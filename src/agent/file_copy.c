@@ -13,10 +13,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "file_parts.h"
 #include "files.h"
 #include "walk.h"
 
-enum { MODE_BITS = 0777, PART_MAX = 128 << 10 };
+enum { MODE_BITS = 0777 };
 
 // A folder that is being copied.
 struct level {
@@ -35,24 +36,10 @@ struct file_copy {
     int64_t end_ms; // clock_mono_ms()
     struct level levels[FILE_COPY_LEVELS_MAX];
     int n_levels;
-    // The file under way; `in` is -1 where there is none. Bytes up to `at` are done.
-    int in;
-    int out;
-    int64_t at;
-    int64_t size;
+    struct file_parts file; // under way
 };
 
 // ---- Files ----------------------------------------------------------------------------------
-
-static void
-close_file(struct file_copy *copy)
-{
-    if (copy->in >= 0)
-        close(copy->in);
-    if (copy->out >= 0)
-        close(copy->out);
-    copy->in = copy->out = -1;
-}
 
 static int
 copy_failed(const struct file_copy *copy, struct kg_error *err)
@@ -66,69 +53,28 @@ open_file(struct file_copy *copy, int folder, const char *name, int to, const ch
 {
     struct stat st;
 
-    copy->in = file_open_at(folder, name, name, O_RDONLY, &st, err);
-    if (copy->in < 0)
+    KG_AUTO_FD in = file_open_at(folder, name, name, O_RDONLY, &st, err);
+    if (in < 0)
         return -1;
-    copy->out = openat(to, to_name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC,
-                       st.st_mode & MODE_BITS);
-    copy->at = 0;
-    copy->size = st.st_size;
-    return copy->out >= 0 ? 0 : copy_failed(copy, err);
-}
-
-// The end may be a hole, and the file may have shrunk meanwhile.
-static int
-finish_file(struct file_copy *copy, struct kg_error *err)
-{
-    struct stat st;
-
-    if (fstat(copy->in, &st) != 0)
+    int out = openat(to, to_name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC,
+                     st.st_mode & MODE_BITS);
+    if (out < 0)
         return copy_failed(copy, err);
-    if (ftruncate(copy->out, st.st_size < copy->size ? st.st_size : copy->size) != 0)
-        return copy_failed(copy, err);
-    close_file(copy);
+    file_parts_begin(&copy->file, KG_STEAL_FD(in), out, st.st_size, false);
     return 0;
-}
-
-// Where the next bytes begin that are not a hole; `size` or beyond where there are none.
-static int64_t
-next_data(const struct file_copy *copy)
-{
-    off_t at = lseek(copy->in, copy->at, SEEK_DATA);
-    if (at < 0)
-        at = errno == ENXIO ? copy->size : copy->at; // or the file system does not know
-    return at;
-}
-
-// How many bytes follow up to a hole or the end, at most PART_MAX.
-static size_t
-part_len(const struct file_copy *copy)
-{
-    off_t end = lseek(copy->in, copy->at, SEEK_HOLE);
-    if (end <= copy->at || end > copy->size)
-        end = copy->size;
-    return end - copy->at < PART_MAX ? (size_t)(end - copy->at) : PART_MAX;
 }
 
 static int
 copy_part(struct file_copy *copy, struct kg_error *err)
 {
-    static char part[PART_MAX];
-
-    copy->at = next_data(copy);
-    if (copy->at >= copy->size)
-        return finish_file(copy, err);
-    ssize_t n = pread(copy->in, part, part_len(copy), copy->at);
-    if (n == 0)
-        return finish_file(copy, err);
-    if (n > copy->left.bytes)
+    int result = file_parts_step(&copy->file, &copy->left.bytes);
+    if (result < 0 && errno == EOVERFLOW)
         return kg_error_set(err, KG_INVALID, 0, "there are too many bytes to copy");
-    if (n < 0 || lseek(copy->out, copy->at, SEEK_SET) < 0 ||
-        file_write_bytes(copy->out, part, (size_t)n) != 0)
+    if (result < 0)
         return copy_failed(copy, err);
-    copy->left.bytes -= n;
-    copy->at += n;
-    return copy->at < copy->size ? 0 : finish_file(copy, err);
+    if (result == 0)
+        file_parts_end(&copy->file);
+    return 0;
 }
 
 // ---- Folders --------------------------------------------------------------------------------
@@ -233,7 +179,7 @@ file_copy_step(struct file_copy *copy, struct kg_error *err)
     if (clock_mono_ms() > copy->end_ms)
         return kg_error_set(err, KG_INTERNAL, 0, "it took longer than %" PRId64 " s",
                             copy->left.ms / 1000);
-    if (copy->in >= 0)
+    if (copy->file.in >= 0)
         result = copy_part(copy, err);
     else if (copy->n_levels > 0)
         result = copy_entry(copy, err);
@@ -288,7 +234,7 @@ file_copy_begin(const char *root, const char *from, const char *to, unsigned fla
     KG_AUTO(file_copy) copy = KG_NEW(struct file_copy);
     copy->to = kg_strdup(to);
     copy->keep_existing = flags & FILE_KEEP;
-    copy->folder = copy->in = copy->out = -1;
+    copy->folder = copy->file.in = copy->file.out = -1;
     copy->left = *limits;
     copy->end_ms = clock_mono_ms() + limits->ms;
     if (begin(copy, root, from, flags & FILE_NO_FOLDERS ? WALK_INTO : WALK_MAKE, err) != 0)
@@ -302,7 +248,7 @@ file_copy_commit(struct file_copy *copy, struct stat *ret_st, bool *ret_created,
 {
     struct stat before;
 
-    assert(!copy->placed && copy->in < 0 && copy->n_levels == 0);
+    assert(!copy->placed && copy->file.in < 0 && copy->n_levels == 0);
     *ret_created = fstatat(copy->folder, copy->to_name, &before, AT_SYMLINK_NOFOLLOW) != 0;
     if (file_rename(copy->folder, copy->temporary, copy->folder, copy->to_name,
                     copy->keep_existing) != 0)
@@ -322,7 +268,7 @@ file_copy_free(struct file_copy *copy)
 {
     if (!copy)
         return;
-    close_file(copy);
+    file_parts_end(&copy->file);
     while (copy->n_levels > 0)
         close_level(copy);
     if (copy->folder >= 0 && copy->temporary[0] && !copy->placed)

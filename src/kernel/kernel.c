@@ -505,11 +505,11 @@ kernel_restart(struct kernel *kernel, kernel_restart_fn on_done, void *arg, stru
 }
 
 int
-kernel_restore(struct kernel *kernel, const char *savepoint, int64_t execution_count,
+kernel_restore(struct kernel *kernel, const char *savepoint, int64_t execution_count, bool files,
                kernel_restart_fn on_done, void *arg, struct kg_error *err)
 {
     if (!kernel->on_restarted && kernel->process.state != PROCESS_REPLACING)
-        start_set_savepoint(&kernel->process.start, savepoint);
+        start_set_savepoint(&kernel->process.start, savepoint, files);
     if (kernel_restart(kernel, on_done, arg, err) < 0)
         return -1;
     kernel->runner.execution_count = execution_count;

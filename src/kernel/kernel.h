@@ -291,9 +291,10 @@ KG_MUST_CHECK int kernel_restart(struct kernel *kernel, kernel_restart_fn on_don
                                  struct kg_error *err);
 // The same, but the new process is forked from a savepoint of a kernel of this kernelspec. If that
 // fails, the kernel is dead, and `on_done` gets the reason.
+// `files`: what the savepoint has kept of /mnt/data is put back between the two processes.
 KG_MUST_CHECK int kernel_restore(struct kernel *kernel, const char *savepoint,
-                                 int64_t execution_count, kernel_restart_fn on_done, void *arg,
-                                 struct kg_error *err);
+                                 int64_t execution_count, bool files, kernel_restart_fn on_done,
+                                 void *arg, struct kg_error *err);
 
 // ---- Savepoints -----------------------------------------------------------------------------
 
@@ -305,15 +306,19 @@ struct kernel_savepoint {
     int64_t execution_count;
     int64_t memory_bytes; // that it shares with no other process, when it was made; -1: not known
     json_t *lost;         // what kernels from it do not have: an array of texts for people
+    int64_t files_bytes;  // that were kept; 0 without
+    int files_entries;
 };
 struct savepoint_making;
 // `savepoint` is borrowed; NULL with `err`. Then the agent may still expect one of that name.
 typedef void (*kernel_savepoint_fn)(const struct kernel_savepoint *savepoint,
                                     const struct kg_error *err, void *arg);
 // `name` is one that the agent does not know. KG_UNSUPPORTED: the kernelspec has no such code.
-// KG_KERNEL_BUSY: the kernel runs code, or is not ready. `fn` fires once, later.
+// KG_KERNEL_BUSY: the kernel runs code, or is not ready. `fn` fires once, later. `files`: the agent
+// first keeps /mnt/data by that name (data.keep); KG_DISK_FULL if there is no room. What the agent
+// keeps is the caller's to drop, whatever comes after.
 KG_MUST_CHECK struct savepoint_making *kernel_make_savepoint(struct kernel *kernel,
-                                                             const char *name,
+                                                             const char *name, bool files,
                                                              kernel_savepoint_fn fn, void *arg,
                                                              struct kg_error *err);
 // `fn` is not called any more. NULL is fine.

@@ -11,7 +11,7 @@
 #include "metrics.h"
 #include "savepoint_ask_priv.h"
 
-enum { AGENT_TIMEOUT_MS = 10 * 1000, LINK_TIMEOUT_MS = 5 * 1000 };
+enum { AGENT_TIMEOUT_MS = 10 * 1000, LINK_TIMEOUT_MS = 5 * 1000, RESTORE_TIMEOUT_MS = 120 * 1000 };
 enum { RETRY_LINK_MS = 10, RETRY_LINK_OF_FORK_MS = 3 }; // a forked kernel listens much earlier
 enum { MAX_INFO_BYTES = 64 << 10 };
 enum { RETRY_INFO_MS = 20, RETRY_INFO_LATER_MS = 1000, RETRY_SOON = 100, MAX_SAID = 160 };
@@ -53,7 +53,7 @@ start_on_log_tail(const json_t *body, const struct kg_error *agent_err, void *ar
     (void)agent_err; // the reason is then reported without the tail
     struct process_start *start = arg;
     start->call = NULL;
-    start_set_savepoint(start, NULL);
+    start_set_savepoint(start, NULL, false);
     KG_AUTO_FREE char *reason = KG_STEAL(start->failure);
     const char *said = json_string_value(json_object_get(body, "log_tail"));
     char line[MAX_SAID + 1] = "";
@@ -203,7 +203,7 @@ start_on_message(struct process_start *start, enum jupyter_channel channel,
         metric_observe_since(METRIC_KERNEL_START_SECONDS, start->asked_us,
                              start->forking ? "fork" : "exec");
     start->exec_only = false;
-    start_set_savepoint(start, NULL);
+    start_set_savepoint(start, NULL, false);
     start_cancel(start);
     start->events->on_ready(start->arg);
 }
@@ -377,6 +377,32 @@ start_by_fork(struct process_start *start)
         fork_failed(start, &err);
 }
 
+static void
+start_on_files_restored(const json_t *body, const struct kg_error *err, void *arg)
+{
+    struct process_start *start = arg;
+    start->call = NULL;
+    if (!body) {
+        start_fail(start, err->message);
+        return;
+    }
+    loop_timer_start(start->deadline, start->context->start_timeout_ms);
+    start_by_fork(start);
+}
+
+// Nothing of the kernel that was there writes any more.
+static void
+restore_files(struct process_start *start)
+{
+    struct kg_error err = {0};
+    json_auto_t *params = json_pack("{s:s}", "name", start->savepoint);
+    loop_timer_stop(start->deadline);
+    start->call = sandbox_agent_call(start->sandbox, "data.restore", params, RESTORE_TIMEOUT_MS,
+                                     start_on_files_restored, start, &err);
+    if (!start->call)
+        start_fail(start, err.message);
+}
+
 // A zygote has the environment of a session without one of its own: what a variable changes in an
 // import would come too late in a fork.
 static bool
@@ -412,7 +438,9 @@ start_new(struct process_start *start, const char *key)
 {
     start_reset(start);
     start->key = key;
-    if (start->savepoint || can_fork(start))
+    if (start->restores_files)
+        restore_files(start);
+    else if (start->savepoint || can_fork(start))
         start_by_fork(start);
     else
         start_by_exec(start);
@@ -436,9 +464,10 @@ replace_string(char **string, const char *by)
 }
 
 void
-start_set_savepoint(struct process_start *start, const char *savepoint)
+start_set_savepoint(struct process_start *start, const char *savepoint, bool files)
 {
     replace_string(&start->savepoint, savepoint);
+    start->restores_files = files;
 }
 
 void
@@ -460,7 +489,7 @@ start_init(struct process_start *start, const struct kernel_context *context,
     start->name = settings->name;
     start->env = settings->env ? json_deep_copy(settings->env) : json_object();
     start_set_folder(start, settings->folder, settings->home);
-    start_set_savepoint(start, settings->savepoint);
+    start_set_savepoint(start, settings->savepoint, false);
     start->events = events;
     start->arg = arg;
     start->deadline = loop_timer_new(loop, start_on_deadline, start);

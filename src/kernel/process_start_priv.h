@@ -37,6 +37,7 @@ struct process_start {
     struct sandbox_call *call;         // to the agent, or for a link
     struct kernel_fork *fork;          // by a zygote
     char *savepoint;                   // which forks the next process; NULL: none does
+    bool restores_files;               // of the savepoint
     struct savepoint_ask *ask;         // while it is asked
     char id[9];                        // of the connection file of a kernel by fork
     int64_t asked_us;                  // clock_mono_us() when the start began
@@ -61,8 +62,9 @@ void start_init(struct process_start *start, const struct kernel_context *contex
                 const struct process_start_events *events, void *arg);
 // For the next process: kernel_set_folder().
 void start_set_folder(struct process_start *start, const char *folder, const char *home);
-// The next process is forked from that savepoint. If it cannot be, the start fails.
-void start_set_savepoint(struct process_start *start, const char *savepoint);
+// The next process is forked from that savepoint, after its files (if it has some) were put back.
+// If it cannot be, the start fails.
+void start_set_savepoint(struct process_start *start, const char *savepoint, bool files);
 void start_fini(struct process_start *start);
 // Starts a process that gets `key`; or takes up the one that runs with that pid and key, which has
 // `timeout_ms` to answer once its channels are linked. `key` stays until the start has ended.

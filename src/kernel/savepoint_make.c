@@ -7,6 +7,7 @@
 #include "kernel_priv.h"
 #include "savepoint_ask_priv.h"
 
+enum { KEEP_TIMEOUT_MS = 120 * 1000 };
 enum { AGENT_TIMEOUT_MS = 10 * 1000, ASK_MS = 10 * 1000, ANSWER_TIMEOUT_MS = 10 * 1000 };
 enum { CONNECTION_ID_LEN = 8, MAX_LOST = 8, MAX_LOST_BYTES = 80 };
 
@@ -155,11 +156,49 @@ making_on_expected(const json_t *body, const struct kg_error *agent_err, void *a
         making_end(making, &err);
 }
 
-struct savepoint_making *
-kernel_make_savepoint(struct kernel *kernel, const char *name, kernel_savepoint_fn fn, void *arg,
-                      struct kg_error *err)
+static int
+making_expect(struct savepoint_making *making, struct kg_error *err)
 {
     char id[CONNECTION_ID_LEN + 1], key[JUPYTER_KEY_LEN + 1];
+    id_random(id, CONNECTION_ID_LEN);
+    id_random_hex(key, JUPYTER_KEY_LEN);
+    json_auto_t *params =
+        json_pack("{s:s, s:s, s:s, s:s, s:s}", "name", making->name, "stem",
+                  kernel_spec(making->kernel)->name, "id", id, "key", key, "transport", "ipc");
+    making->call = sandbox_agent_call(making_sandbox(making), "kernels.expect", params,
+                                      AGENT_TIMEOUT_MS, making_on_expected, making, err);
+    return making->call ? 0 : -1;
+}
+
+static void
+making_on_kept(const json_t *body, const struct kg_error *agent_err, void *arg)
+{
+    struct savepoint_making *making = arg;
+    struct kg_error err = {0};
+    making->call = NULL;
+    if (!body) {
+        making_end(making, agent_err);
+        return;
+    }
+    making->savepoint.files_bytes = json_integer_value(json_object_get(body, "bytes"));
+    making->savepoint.files_entries = (int)json_integer_value(json_object_get(body, "entries"));
+    if (making_expect(making, &err) < 0)
+        making_end(making, &err);
+}
+
+static int
+making_keep_files(struct savepoint_making *making, struct kg_error *err)
+{
+    json_auto_t *params = json_pack("{s:s}", "name", making->name);
+    making->call = sandbox_agent_call(making_sandbox(making), "data.keep", params, KEEP_TIMEOUT_MS,
+                                      making_on_kept, making, err);
+    return making->call ? 0 : -1;
+}
+
+struct savepoint_making *
+kernel_make_savepoint(struct kernel *kernel, const char *name, bool files, kernel_savepoint_fn fn,
+                      void *arg, struct kg_error *err)
+{
     const struct kernelspec *spec = kernel_spec(kernel);
     if (!spec->savepoint_code) {
         kg_error_set(err, KG_UNSUPPORTED, 0, "the kernel %s has no savepoints", spec->name);
@@ -177,13 +216,7 @@ kernel_make_savepoint(struct kernel *kernel, const char *name, kernel_savepoint_
     making->name = kg_strdup(name);
     making->fn = fn;
     making->arg = arg;
-    id_random(id, CONNECTION_ID_LEN);
-    id_random_hex(key, JUPYTER_KEY_LEN);
-    json_auto_t *params = json_pack("{s:s, s:s, s:s, s:s, s:s}", "name", name, "stem", spec->name,
-                                    "id", id, "key", key, "transport", "ipc");
-    making->call = sandbox_agent_call(kernel->process.sandbox, "kernels.expect", params,
-                                      AGENT_TIMEOUT_MS, making_on_expected, making, err);
-    if (making->call) {
+    if ((files ? making_keep_files : making_expect)(making, err) == 0) {
         kernel->making = making;
         return making;
     }

@@ -77,7 +77,7 @@ session_branch_open(struct session *session, const char *name, const char *id,
         snprintf(call->id, sizeof call->id, "%s", id);
         call->description = session_savepoint_describe(savepoint);
     }
-    if ((id ? branch_start(call, err) : savepoint_call_make(call, kernel, NULL, true, err)) == 0)
+    if ((id ? branch_start(call, err) : savepoint_call_make(call, kernel, NULL, false, err)) == 0)
         return call;
     savepoint_call_free(call);
     return NULL;
@@ -117,9 +117,8 @@ promote_on_made(struct savepoint_call *call)
 {
     const struct session_savepoint *savepoint = session_savepoint_named(call->session, call->id);
     struct kg_error err = {0};
-    call->kernel_call =
-        session_kernel_restore(call->session, savepoint->spec->name, savepoint->id,
-                               savepoint->execution_count, promote_on_restored, call, &err);
+    call->kernel_call = session_kernel_restore(call->session, savepoint->spec->name, savepoint,
+                                               promote_on_restored, call, &err);
     if (!call->kernel_call)
         savepoint_call_end(call, &err);
 }
@@ -140,7 +139,7 @@ session_branch_promote(struct session *session, const char *name, savepoint_call
         return NULL;
     struct savepoint_call *call = branch_call_new(session, name, fn, arg);
     call->on_made = promote_on_made;
-    if (savepoint_call_make(call, kernel, NULL, true, err) == 0)
+    if (savepoint_call_make(call, kernel, NULL, false, err) == 0)
         return call;
     savepoint_call_free(call);
     return NULL;

@@ -27,6 +27,7 @@ dismantle(struct session *session, const char *reason, const struct kg_error *op
     kg_error_set(&err, KG_SESSION_NOT_FOUND, 0, "%s", reason ? reason : "the session has ended");
     session_opens_fail(session, NULL, opens_err ? opens_err : &err);
     session_savepoints_end(session, &err);
+    session_savepoint_files_end(session);
     session_kernel_calls_end(session, &err);
     session_recordings_end(session, &err);
     session_commands_end(session, &err);

@@ -247,12 +247,12 @@ struct session_kernel_call *
 session_kernel_restart(struct session *session, const char *name, session_kernel_fn fn, void *arg,
                        struct kg_error *err)
 {
-    return session_kernel_restore(session, name, NULL, 0, fn, arg, err);
+    return session_kernel_restore(session, name, NULL, fn, arg, err);
 }
 
 struct session_kernel_call *
-session_kernel_restore(struct session *session, const char *name, const char *savepoint,
-                       int64_t execution_count, session_kernel_fn fn, void *arg,
+session_kernel_restore(struct session *session, const char *name,
+                       const struct session_savepoint *savepoint, session_kernel_fn fn, void *arg,
                        struct kg_error *err)
 {
     struct kernel *kernel = session_kernel_find(session, name, err);
@@ -261,9 +261,9 @@ session_kernel_restore(struct session *session, const char *name, const char *sa
     struct session_kernel_call *call =
         session_kernel_call_new(session, KERNEL_CALL_RESTART, name, fn, arg);
     call->n_pending = 1;
-    int begun =
-        savepoint ? kernel_restore(kernel, savepoint, execution_count, call_on_restarted, call, err)
-                  : kernel_restart(kernel, call_on_restarted, call, err);
+    int begun = savepoint ? kernel_restore(kernel, savepoint->id, savepoint->execution_count,
+                                           savepoint->has_files, call_on_restarted, call, err)
+                          : kernel_restart(kernel, call_on_restarted, call, err);
     if (begun < 0) {
         session_kernel_call_free(call);
         return NULL;

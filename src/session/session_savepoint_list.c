@@ -47,6 +47,16 @@ session_savepoint_remove(struct session *session, struct session_savepoint *save
     free(savepoint);
 }
 
+// NULL: none were kept.
+static json_t *
+files_of(const struct session_savepoint *savepoint)
+{
+    return savepoint->has_files
+               ? json_pack("{s:I, s:i}", "bytes", (json_int_t)savepoint->files_bytes, "entries",
+                           savepoint->files_entries)
+               : NULL;
+}
+
 json_t *
 session_savepoint_describe(const struct session_savepoint *savepoint)
 {
@@ -54,11 +64,12 @@ session_savepoint_describe(const struct session_savepoint *savepoint)
     clock_format_rfc3339(savepoint->created_wall_ms, created);
     json_t *memory =
         savepoint->memory_bytes < 0 ? json_null() : json_integer(savepoint->memory_bytes);
-    return json_pack("{s:s, s:o, s:s, s:s, s:I, s:o, s:O}", "savepoint", savepoint->id, "name",
+    json_t *files = files_of(savepoint);
+    return json_pack("{s:s, s:o, s:s, s:s, s:I, s:o, s:o, s:O}", "savepoint", savepoint->id, "name",
                      savepoint->name ? json_string(savepoint->name) : json_null(), "kernel",
                      savepoint->kernel, "created_at", created, "execution_count",
-                     (json_int_t)savepoint->execution_count, "memory_bytes", memory, "lost",
-                     savepoint->lost);
+                     (json_int_t)savepoint->execution_count, "memory_bytes", memory, "files",
+                     files ? files : json_null(), "lost", savepoint->lost);
 }
 
 bool
@@ -133,12 +144,13 @@ session_savepoints_record(const struct session *session)
     TAILQ_FOREACH(savepoint, &session->savepoints, link) {
         if (session_savepoint_is_listed(savepoint))
             json_array_append_new(
-                list, json_pack("{s:s, s:s*, s:s, s:s, s:I, s:I, s:I, s:O}", "id", savepoint->id,
-                                "name", savepoint->name, "kernel", savepoint->kernel, "spec",
-                                savepoint->spec->name, "created_ms",
+                list, json_pack("{s:s, s:s*, s:s, s:s, s:I, s:I, s:I, s:o*, s:O}", "id",
+                                savepoint->id, "name", savepoint->name, "kernel", savepoint->kernel,
+                                "spec", savepoint->spec->name, "created_ms",
                                 (json_int_t)savepoint->created_wall_ms, "execution_count",
                                 (json_int_t)savepoint->execution_count, "memory_bytes",
-                                (json_int_t)savepoint->memory_bytes, "lost", savepoint->lost));
+                                (json_int_t)savepoint->memory_bytes, "files", files_of(savepoint),
+                                "lost", savepoint->lost));
     }
     if (json_array_size(list) > 0)
         return list;
@@ -150,12 +162,14 @@ static void
 savepoint_adopt(struct session *session, const json_t *entry, const json_t *processes)
 {
     const char *id, *kernel, *spec_name, *name = NULL;
-    json_int_t created_ms, count, memory;
+    json_int_t created_ms, count, memory, files_bytes = -1;
+    int files_entries = 0;
     json_t *lost;
-    if (json_unpack((json_t *)(uintptr_t)entry, "{s:s, s?s, s:s, s:s, s:I, s:I, s:I, s:o}", "id",
-                    &id, "name", &name, "kernel", &kernel, "spec", &spec_name, "created_ms",
-                    &created_ms, "execution_count", &count, "memory_bytes", &memory, "lost",
-                    &lost) < 0 ||
+    if (json_unpack((json_t *)(uintptr_t)entry,
+                    "{s:s, s?s, s:s, s:s, s:I, s:I, s:I, s?{s:I, s:i}, s:o}", "id", &id, "name",
+                    &name, "kernel", &kernel, "spec", &spec_name, "created_ms", &created_ms,
+                    "execution_count", &count, "memory_bytes", &memory, "files", "bytes",
+                    &files_bytes, "entries", &files_entries, "lost", &lost) < 0 ||
         strncmp(id, SAVEPOINT_PREFIX, strlen(SAVEPOINT_PREFIX)) != 0 || !kernel_name_valid(id))
         return;
     const struct kernelspec *spec =
@@ -172,6 +186,9 @@ savepoint_adopt(struct session *session, const json_t *entry, const json_t *proc
     savepoint->execution_count = count;
     savepoint->memory_bytes = memory;
     savepoint->lost = json_incref(lost);
+    savepoint->has_files = files_bytes >= 0;
+    savepoint->files_bytes = files_bytes;
+    savepoint->files_entries = files_entries;
 }
 
 void
@@ -182,6 +199,8 @@ session_savepoints_adopt(struct session *session, const json_t *processes)
     json_t *entry;
     json_array_foreach(recorded, i, entry)
         savepoint_adopt(session, entry, processes);
+    // Of those that have ended, and of one that was being made.
+    session_savepoint_files_drop(session);
 }
 
 // ---- Its beginning and end ------------------------------------------------------------------

@@ -9,7 +9,7 @@
 
 #include "sessions_priv.h"
 
-enum { ID_LEN = 10 };
+enum { ID_LEN = 10, CHECK_TIMEOUT_MS = 10 * 1000 };
 
 static struct session_savepoint *
 savepoint_find(const struct session *session, const char *id, struct kg_error *err)
@@ -47,8 +47,11 @@ savepoint_drop(struct session *session, struct session_savepoint *savepoint, con
 {
     if (reason)
         session_savepoint_note_dropped(session, savepoint->id, savepoint->name, reason);
+    bool has_files = savepoint->has_files;
     session_kernel_forget(session, savepoint->id, savepoint->is_ready);
     session_savepoint_remove(session, savepoint);
+    if (has_files)
+        session_savepoint_files_drop(session);
 }
 
 void
@@ -132,6 +135,7 @@ savepoint_call_free(struct savepoint_call *call)
 {
     struct session_savepoint *hidden = session_savepoint_named(call->session, call->id);
     savepoint_making_cancel(call->making);
+    sandbox_call_cancel(call->check);
     session_kernel_call_cancel(call->kernel_call);
     session_recording_cancel(call->recording);
     json_decref(call->description);
@@ -211,6 +215,8 @@ call_on_made(const struct kernel_savepoint *made, const struct kg_error *err, vo
     savepoint->execution_count = made->execution_count;
     savepoint->memory_bytes = made->memory_bytes;
     savepoint->lost = json_incref(made->lost);
+    savepoint->files_bytes = made->files_bytes;
+    savepoint->files_entries = made->files_entries;
     session_touch(call->session);
     if (savepoint->is_hidden) {
         call->on_made(call);
@@ -224,18 +230,34 @@ call_on_made(const struct kernel_savepoint *made, const struct kg_error *err, vo
 
 int
 savepoint_call_make(struct savepoint_call *call, struct kernel *kernel, const char *name,
-                    bool is_hidden, struct kg_error *err)
+                    bool files, struct kg_error *err)
 {
     snprintf(call->id, sizeof call->id, "%s", SAVEPOINT_PREFIX);
     id_random(call->id + strlen(SAVEPOINT_PREFIX), ID_LEN);
     struct session_savepoint *savepoint = session_savepoint_add(
         call->session, call->id, kernel_spec(kernel), kernel_name(kernel), name);
-    savepoint->is_hidden = is_hidden;
-    call->making = kernel_make_savepoint(kernel, call->id, call_on_made, call, err);
+    savepoint->is_hidden = call->on_made;
+    savepoint->has_files = files;
+    call->making = kernel_make_savepoint(kernel, call->id, files, call_on_made, call, err);
     if (call->making)
         return 0;
     session_savepoint_remove(call->session, savepoint); // the agent knows nothing of it
     return -1;
+}
+
+// The agent keeps or puts back the files of one savepoint at a time; a restore that found it busy
+// would have ended its kernel already.
+static int
+check_files_idle(const struct session *session, struct kg_error *err)
+{
+    const struct savepoint_call *call;
+    TAILQ_FOREACH(call, &session->savepoint_calls, link) {
+        const struct session_savepoint *savepoint = session_savepoint_named(session, call->id);
+        if (savepoint && savepoint->has_files && !*call->branch)
+            return kg_error_set(err, KG_SESSION_BUSY, 0,
+                                "the files of a savepoint are being kept or put back");
+    }
+    return 0;
 }
 
 int
@@ -262,15 +284,15 @@ check_room(const struct session *session, struct kg_error *err)
 }
 
 struct savepoint_call *
-session_savepoint_make(struct session *session, struct kernel *kernel, const char *name,
+session_savepoint_make(struct session *session, struct kernel *kernel, const char *name, bool files,
                        savepoint_call_fn fn, void *arg, struct kg_error *err)
 {
     if (session_savepoints_check(session, err) < 0 ||
         (name && session_savepoint_name_check(session, name, err) < 0) ||
-        check_room(session, err) < 0)
+        check_room(session, err) < 0 || (files && check_files_idle(session, err) < 0))
         return NULL;
     struct savepoint_call *call = savepoint_call_new(session, fn, arg);
-    if (savepoint_call_make(call, kernel, name, false, err) == 0)
+    if (savepoint_call_make(call, kernel, name, files, err) == 0)
         return call;
     savepoint_call_free(call);
     return NULL;
@@ -285,6 +307,39 @@ call_on_restored(struct kernel *kernel, const struct kg_error *err, void *arg)
     (void)kernel;
     call->kernel_call = NULL;
     savepoint_call_end(call, err);
+}
+
+static int
+restore_kernel(struct savepoint_call *call, struct kg_error *err)
+{
+    const struct session_savepoint *savepoint = session_savepoint_named(call->session, call->id);
+    if (!savepoint)
+        return kg_error_set(err, KG_SAVEPOINT_FAILED, 0, "the savepoint's process ended");
+    call->kernel_call = session_kernel_restore(call->session, savepoint->kernel, savepoint,
+                                               call_on_restored, call, err);
+    return call->kernel_call ? 0 : -1;
+}
+
+static void
+call_on_checked(const json_t *body, const struct kg_error *agent_err, void *arg)
+{
+    struct savepoint_call *call = arg;
+    struct kg_error err = {0};
+    call->check = NULL;
+    if (!body)
+        savepoint_call_end(call, agent_err);
+    else if (restore_kernel(call, &err) < 0)
+        savepoint_call_end(call, &err);
+}
+
+// Before anything changes.
+static int
+check_files(struct savepoint_call *call, struct kg_error *err)
+{
+    json_auto_t *params = json_pack("{s:s}", "name", call->id);
+    call->check = sandbox_agent_call(call->session->sandbox, "data.check", params, CHECK_TIMEOUT_MS,
+                                     call_on_checked, call, err);
+    return call->check ? 0 : -1;
 }
 
 struct savepoint_call *
@@ -302,13 +357,12 @@ session_savepoint_restore(struct session *session, const char *id, savepoint_cal
                      savepoint->kernel);
         return NULL;
     }
+    if (savepoint->has_files && check_files_idle(session, err) < 0)
+        return NULL;
     struct savepoint_call *call = savepoint_call_new(session, fn, arg);
     snprintf(call->id, sizeof call->id, "%s", savepoint->id);
     call->description = session_savepoint_describe(savepoint);
-    call->kernel_call =
-        session_kernel_restore(session, savepoint->kernel, savepoint->id,
-                               savepoint->execution_count, call_on_restored, call, err);
-    if (call->kernel_call)
+    if ((savepoint->has_files ? check_files : restore_kernel)(call, err) == 0)
         return call;
     savepoint_call_free(call);
     return NULL;

@@ -25,16 +25,18 @@ typedef void (*savepoint_call_fn)(const json_t *savepoint, const struct kg_error
 // `fn` is not called any more; what is under way goes on. NULL is fine.
 void savepoint_call_cancel(struct savepoint_call *call);
 
-// Makes a savepoint of a kernel of the session. `name` is a client's, or NULL. Errors: those of
+// Makes a savepoint of a kernel of the session. `name` is a client's, or NULL; `files`: with what
+// /mnt/data has. Errors: those of
 // kernel_make_savepoint(); KG_INVALID (the name), KG_NAME_EXISTS (a savepoint has it, or is being
 // made with it), KG_TOO_MANY_SAVEPOINTS (all have names), KG_SESSION_BUSY (the session is still
 // being created or taken up).
 KG_MUST_CHECK struct savepoint_call *session_savepoint_make(struct session *session,
                                                             struct kernel *kernel, const char *name,
-                                                            savepoint_call_fn fn, void *arg,
-                                                            struct kg_error *err);
-// Brings the savepoint's kernel back to it. Errors: KG_NOT_FOUND (the savepoint, or its kernel),
-// KG_SESSION_BUSY (the kernel is being restarted), KG_SAVEPOINT_FAILED.
+                                                            bool files, savepoint_call_fn fn,
+                                                            void *arg, struct kg_error *err);
+// Brings the savepoint's kernel back to it, and /mnt/data if it has kept that. Errors: KG_NOT_FOUND
+// (the savepoint, or its kernel), KG_SESSION_BUSY (the kernel is being restarted), KG_DISK_FULL (no
+// room for its files; nothing has changed), KG_SAVEPOINT_FAILED.
 KG_MUST_CHECK struct savepoint_call *session_savepoint_restore(struct session *session,
                                                                const char *id, savepoint_call_fn fn,
                                                                void *arg, struct kg_error *err);

@@ -93,6 +93,9 @@ struct session_savepoint {
     int64_t created_wall_ms;
     int64_t execution_count, memory_bytes; // struct kernel_savepoint
     json_t *lost;                          // the same
+    bool has_files;                        // of /mnt/data, which the agent keeps
+    int64_t files_bytes;
+    int files_entries;
     bool is_ready;
     bool has_ended; // before it was ready
     bool is_hidden; // made for a call, and dropped with it
@@ -104,6 +107,7 @@ struct savepoint_call {
     char id[KERNEL_MAX_NAME_LEN + 1];     // of its savepoint; empty: none
     char branch[KERNEL_MAX_NAME_LEN + 1]; // a kernel's name
     struct savepoint_making *making;
+    struct sandbox_call *check;                   // of the room for its files
     void (*on_made)(struct savepoint_call *call); // of a hidden one
     struct session_kernel_call *kernel_call;
     struct session_recording *recording;
@@ -154,11 +158,13 @@ struct session {
         *recorded_kernels; // further ones in the record of an adopted session, until they are made
     TAILQ_HEAD(, session_savepoint) savepoints; // the oldest first
     TAILQ_HEAD(, savepoint_call) savepoint_calls;
-    json_t *recorded_savepoints; // as recorded_kernels
-    json_t *dropped_savepoints;  // the latest that the session has dropped itself
-    json_t *untold_savepoints;   // ids that no `done` line has reported yet
-    bool outlives_kernels;       // one was removed: it does not end with the last one
-    int n_file_ops;              // under way
+    json_t *recorded_savepoints;     // as recorded_kernels
+    json_t *dropped_savepoints;      // the latest that the session has dropped itself
+    json_t *untold_savepoints;       // ids that no `done` line has reported yet
+    struct sandbox_call *files_drop; // of savepoints that are gone; or NULL
+    bool drops_files_again;
+    bool outlives_kernels; // one was removed: it does not end with the last one
+    int n_file_ops;        // under way
     TAILQ_HEAD(, session_open) opens;
     TAILQ_HEAD(, session_command) commands;
     TAILQ_HEAD(, session_downloads) downloads;
@@ -325,6 +331,12 @@ json_t *session_savepoint_describe(const struct session_savepoint *savepoint);
 void session_savepoint_note_dropped(struct session *session, const char *id, const char *name,
                                     const char *reason);
 
+// ---- session_savepoint_files.c --------------------------------------------------------------
+
+// Lets the agent drop what it keeps of /mnt/data for savepoints that the session has not.
+void session_savepoint_files_drop(struct session *session);
+void session_savepoint_files_end(struct session *session);
+
 // ---- session_savepoints.c -------------------------------------------------------------------
 
 // Ends the calls. The processes end with the sandbox.
@@ -337,9 +349,10 @@ void savepoint_call_free(struct savepoint_call *call);
 void savepoint_call_end(struct savepoint_call *call, const struct kg_error *err);
 // Fails while the session has none: KG_SESSION_BUSY, KG_UNSUPPORTED.
 KG_MUST_CHECK int session_savepoints_check(const struct session *session, struct kg_error *err);
-// Makes the savepoint of a call; on_made follows if it is hidden, else the call ends.
+// Makes the savepoint of a call. If on_made is set, that follows, and the savepoint is hidden; else
+// the call ends.
 KG_MUST_CHECK int savepoint_call_make(struct savepoint_call *call, struct kernel *kernel,
-                                      const char *name, bool is_hidden, struct kg_error *err);
+                                      const char *name, bool files, struct kg_error *err);
 
 // ---- session_kernel_open.c ------------------------------------------------------------------
 
@@ -373,10 +386,11 @@ struct session_kernel_call *session_kernel_call_waiting(const struct session *se
 struct session_kernel_call *session_kernel_begin_to_remove(struct session *session,
                                                            struct session_kernel *kernel,
                                                            session_kernel_fn fn, void *arg);
-// session_kernel_restart(), but the process is forked from a savepoint: kernel_restore().
+// session_kernel_restart(), but the process is forked from a savepoint, unless that is NULL:
+// kernel_restore().
 KG_MUST_CHECK struct session_kernel_call *
-session_kernel_restore(struct session *session, const char *name, const char *savepoint,
-                       int64_t execution_count, session_kernel_fn fn, void *arg,
+session_kernel_restore(struct session *session, const char *name,
+                       const struct session_savepoint *savepoint, session_kernel_fn fn, void *arg,
                        struct kg_error *err);
 // Answers calls whose kernel has started, and ends kernels that are to be removed.
 void session_kernel_calls_step(struct session *session);

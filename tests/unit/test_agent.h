@@ -3,6 +3,7 @@
 #pragma once
 
 #include <jansson.h>
+#include <sys/stat.h>
 
 #include "agent_process.h"
 #include "base.h"
@@ -26,6 +27,9 @@ int count_entries(const char *dir);
 void write_text(const struct agent_place *place, const char *name, const char *text);
 // The whole path of a name below the working folder; the caller frees it.
 char *inside(const struct agent_place *place, const char *name);
+// What has that name; its st_mode is 0 where there is nothing.
+struct stat look(const struct agent_place *place, const char *name);
+void assert_content(const struct agent_place *place, const char *name, const char *text);
 
 // Descriptors.
 void wait_readable(int fd);
@@ -140,6 +144,12 @@ void test_copy_is_bounded(void **state);
 void test_copy_of_what_changes(void **state);
 void test_copy_call(void **state);
 void test_copies_whose_callers_leave(void **state);
+void test_mirror_makes_equal(void **state);
+void test_mirror_changes_in_place(void **state);
+void test_mirror_holes(void **state);
+void test_mirror_is_bounded(void **state);
+void test_data_kept_and_put_back(void **state);
+void test_data_whose_callers_leave(void **state);
 void test_tenant_request(void **state);
 void test_tenant_refuses(void **state);
 void test_tenant_is_bounded(void **state);

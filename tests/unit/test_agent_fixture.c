@@ -275,3 +275,25 @@ check_channels(struct fixture *f, const char *kernel)
         assert_string_equal(line, "ping");
     }
 }
+
+struct stat
+look(const struct agent_place *place, const char *name)
+{
+    KG_AUTO_FREE char *path = inside(place, name);
+    struct stat st = {0};
+
+    (void)lstat(path, &st); // st_mode is 0 where there is nothing
+    return st;
+}
+
+void
+assert_content(const struct agent_place *place, const char *name, const char *text)
+{
+    KG_AUTO_FREE char *path = inside(place, name);
+    KG_AUTO_FD fd = open(path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+    KG_AUTO_BUF data = {0};
+
+    assert_true(fd >= 0);
+    read_all(fd, &data);
+    assert_string_equal(data.data, text);
+}

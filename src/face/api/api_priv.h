@@ -51,6 +51,7 @@ struct savepoint_body {
     const char *from;              // a savepoint's id, of a branch; or NULL
     const char *branch;            // the kernel's name; or NULL
     const struct kernelspec *spec; // its default kernel; or NULL
+    bool files;                    // of a savepoint: it keeps them, too
 };
 KG_MUST_CHECK int savepoint_body_parse(const struct api_context *context, const json_t *root,
                                        struct savepoint_body *ret, struct kg_error *err);

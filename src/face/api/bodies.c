@@ -224,9 +224,10 @@ int
 savepoint_body_parse(const struct api_context *context, const json_t *root,
                      struct savepoint_body *ret, struct kg_error *err)
 {
-    static const char *const names[] = {"name", "kernel", "branch", NULL};
+    static const char *const names[] = {"name", "files", "kernel", "branch", NULL};
     *ret = (struct savepoint_body){0};
-    if (check_names(root, names, err) < 0 || take_string(root, "name", &ret->name, err) < 0)
+    if (check_names(root, names, err) < 0 || take_string(root, "name", &ret->name, err) < 0 ||
+        take_flag(root, "files", &ret->files, err) < 0)
         return -1;
     return take_kernel_of_session(context, root, &ret->spec, &ret->branch, err);
 }

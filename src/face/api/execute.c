@@ -143,7 +143,7 @@ execute_on_session(struct session *session, struct kernel *kernel, const struct 
     pending->session = session;
     snprintf(pending->kernel, sizeof pending->kernel, "%s", kernel_name(kernel));
     pending->making =
-        session_savepoint_make(session, kernel, NULL, execute_on_savepoint, pending, &err);
+        session_savepoint_make(session, kernel, NULL, false, execute_on_savepoint, pending, &err);
     if (!pending->making)
         http_reply_error(pending->request, &err);
 }

@@ -88,8 +88,8 @@ handle_savepoint_make(struct http_request *request, void *arg)
         return;
     }
     struct savepoint_request *self = savepoint_request_new(request, NULL, reply_made);
-    self->call =
-        session_savepoint_make(session, kernel, body.name, savepoint_request_on_done, self, &err);
+    self->call = session_savepoint_make(session, kernel, body.name, body.files,
+                                        savepoint_request_on_done, self, &err);
     fail_unless_begun(self, &err);
 }
 

@@ -129,6 +129,10 @@ static const struct param create_session_params[] = {
 static const struct param create_savepoint_params[] = {
     {.name = "name",
      .description = "A name for it; a savepoint without one makes room for newer ones."},
+    {.name = "files",
+     .type = PARAM_BOOLEAN,
+     .description = "Whether it keeps the files in /mnt/data, too. Each such savepoint takes as "
+                    "much of the session's disk as they do. Default: false."},
     {.name = "branch", .description = "Of this branch, instead of the session's main kernel."},
     SESSION_PARAM,
     {0},
@@ -267,7 +271,7 @@ const struct tool kernelgate_tools[] = {
         .description = "Keeps the Python variables of a session as they are, within a fraction of "
                        "a second, so that restore_savepoint can undo what later code does to "
                        "them. Use it before code that may spoil data that took long to load. "
-                       "Files are not part of it.",
+                       "Files are part of it only with files=true.",
         .params = create_savepoint_params,
         .language = "python",
         .run = tool_create_savepoint,
@@ -276,7 +280,7 @@ const struct tool kernelgate_tools[] = {
         .name = "restore_savepoint",
         .title = "Restore a savepoint",
         .description = "Undo: brings the variables back to a savepoint, which stays. What "
-                       "happened since is lost, except files.",
+                       "happened since is lost, except files, unless the savepoint has kept them.",
         .params = restore_savepoint_params,
         .hints = TOOL_DESTRUCTIVE | TOOL_IDEMPOTENT,
         .language = "python",

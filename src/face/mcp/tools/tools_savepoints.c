@@ -36,6 +36,12 @@ append_lost(struct buf *text, const json_t *savepoint)
         buf_append_str(text, ".");
 }
 
+static bool
+has_files(const json_t *savepoint)
+{
+    return json_is_object(json_object_get(savepoint, "files"));
+}
+
 static void
 savepoint_on_made(const json_t *savepoint, const struct kg_error *err, void *arg)
 {
@@ -45,9 +51,10 @@ savepoint_on_made(const json_t *savepoint, const struct kg_error *err, void *arg
     const char *id = json_string_value(json_object_get(savepoint, "savepoint"));
     KG_AUTO_BUF text = {0};
     buf_printf(&text,
-               "Savepoint %s has the variables as they are now. "
-               "restore_savepoint(savepoint=\"%s\") brings them back; files are not part of it.",
-               id, id);
+               "Savepoint %s has the variables%s as they are now. "
+               "restore_savepoint(savepoint=\"%s\") brings them back%s.",
+               id, has_files(savepoint) ? " and the files in /mnt/data" : "", id,
+               has_files(savepoint) ? "" : "; files are not part of it");
     append_lost(&text, savepoint);
     job_finish(job, result_of_text(job, text.data, json_deep_copy(savepoint)));
 }
@@ -79,7 +86,8 @@ tool_create_savepoint(struct job *job)
     if (session)
         wait_for_call(job,
                       session_savepoint_make(session, kernel, job_string(job, "name"),
-                                             savepoint_on_made, job, &err),
+                                             job_bool(job, "files", false), savepoint_on_made, job,
+                                             &err),
                       &err);
 }
 
@@ -89,9 +97,11 @@ savepoint_on_restored(const json_t *savepoint, const struct kg_error *err, void 
     struct job *job = job_after_work(arg, savepoint, err);
     if (!job)
         return;
-    KG_AUTO_FREE char *text = kg_asprintf(
-        "Variables are as they were at savepoint %s, which stays. Files are as they are now.",
-        json_string_value(json_object_get(savepoint, "savepoint")));
+    KG_AUTO_FREE char *text =
+        kg_asprintf("Variables%s are as they were at savepoint %s, which stays.%s",
+                    has_files(savepoint) ? " and the files in /mnt/data" : "",
+                    json_string_value(json_object_get(savepoint, "savepoint")),
+                    has_files(savepoint) ? "" : " Files are as they are now.");
     job_finish(job, result_of_text(job, text, json_deep_copy(savepoint)));
 }
 
