@@ -5,7 +5,8 @@ import concurrent.futures
 
 import pytest
 from kernelgate import HELD, problem, wait_for
-from mcp_clients import WireClient
+from mcp_clients import WireClient, client_of
+from sandboxes import lives, sandbox_of
 from session_savepoints import Savepoints, known, value
 
 # Twenty kinds of variables, and a cell whose result is equal wherever they are.
@@ -290,7 +291,9 @@ def test_branches_do_not_touch_each_other(gateway, session, run, savepoints):
         savepoints.branch(name)
     run("x.append('a')", branch="a")
     assert value(run, "x", branch="b") == "[1]" == value(run, "x")
-    with gateway.stream("print('on')\nwhile True: pass", session_id=session, branch="a", timeout=60) as reader:
+    with gateway.stream(
+        "print('on')\nwhile True: pass", session_id=session, branch="a", timeout=60
+    ) as reader:
         url = f"/api/v1/executions/{reader.response.headers['x-execution-id']}/interrupt"
         reader.next_of("stdout")
         gateway.client.post(url).raise_for_status()
@@ -335,6 +338,7 @@ def test_memory_of_each(gateway, run, savepoints):
         return all(low <= memory[name] <= low + 25 for name, low in wanted.items())
 
     wait_for(lambda: near(**{made: 0.5, "idle": 2, "own": 34}), timeout=60)
+    assert savepoints.memory()["idle"] < 25
     run("frame[:] = 2")  # now the savepoint has the old one with the branches, which share it
     savepoints.end("idle"), savepoints.end("own")
     wait_for(lambda: near(**{made: 64.5}), timeout=60)
@@ -346,7 +350,90 @@ def test_memory_of_each(gateway, run, savepoints):
     savepoints.drop(made)
 
 
+LARGE = """
+import os, numpy as np, pandas as pd
+frame = pd.DataFrame(np.arange(1 << 27, dtype=float).reshape(-1, 16))
+assert frame.memory_usage().sum() >= 1 << 30
+total = float(frame[3].sum())
+"""
+
+
+@pytest.mark.seldom
+@pytest.mark.only("oci", "a sandbox needs 3 GB")
+def test_a_large_frame(start_gateway):
+    """A GiB is equal in a branch and after a restore, and there once as long as nobody writes."""
+    gateway = start_gateway("--memory-mb", "2560", "--pool-size", "0")
+    session = gateway.create_session()
+    run = lambda code, **fields: gateway.execute(code, session_id=session, timeout=120, **fields)
+    savepoints = Savepoints(gateway, session)
+    total = value(run, LARGE + "total")
+    made = savepoints.make(name="loaded")
+    for name in "ab":
+        savepoints.branch(name, **{"from": made["savepoint"]})
+        assert value(run, "float(frame[3].sum()), frame.shape", branch=name) == f"({total}, (8388608, 16))"
+    usage = gateway.client.get(f"/api/v1/sessions/{session}").json()["usage"]
+    assert usage["memory_bytes"] < 3 << 29
+    run("frame.iloc[:1000] = 0")
+    run("frame = None", branch="a")
+    savepoints.restore(made["savepoint"])
+    assert value(run, "float(frame[3].sum()), float(frame[0].head(2).sum())") == f"({total}, 16.0)"
+    assert value(run, "float(frame[3].sum())", branch="b") == total
+    gateway.delete_session(session)
+
+
+@pytest.mark.not_on("kubernetes", "a pod has processes of its own")
+def test_the_end_of_a_session(gateway):
+    session = gateway.create_session()
+    run = lambda code, **fields: gateway.execute(code, session_id=session, **fields)
+    savepoints = Savepoints(gateway, session)
+    run("import subprocess; _ = subprocess.Popen(['sleep', '1000']); open('a', 'w').write('1')")
+    made = savepoints.make(files=True)["savepoint"]
+    for name in "ab":
+        savepoints.branch(name, **{"from": made})
+        run("import subprocess; _ = subprocess.Popen(['sleep', '1000'])", branch=name)
+    savepoints.branch("c", branch="a")
+    pids = sandbox_of(gateway, session).pids()
+    assert len(pids) >= 8
+    gateway.delete_session(session)
+    assert not [pid for pid in pids if lives(pid)]
+    Savepoints(gateway, session).make(404, "session_not_found")
+
+
 # ---- Over MCP
+
+
+LOAD = """
+import time, pandas as pd
+loads = globals().get("loads", 0) + 1
+frame = pd.DataFrame({"city": ["Bern", "Genf", "Chur"] * 1000, "sum": ["1 200", "35", "4"] * 1000})
+"""
+SPOILS = "frame.dropna(inplace=True); frame['sum'] = frame.pop('sum').str.extract('(\\d)')[0].astype(int)"
+REPAIRS = "frame['sum'] = frame['sum'].str.replace(' ', '').astype(int)"
+LOOKS = "int(frame['sum'].astype(int).sum()), loads"
+
+
+@pytest.mark.once
+def test_an_agents_loop(gateway):
+    """As an agent with the official SDK goes on: it tries, looks at the result, takes it back, and tries again."""
+    with client_of("python-auto", "http", gateway) as client:
+        first = client.call("run_python_code", {"code": LOAD})
+        call = lambda tool, **fields: client.call(tool, {"session_id": first.session_id, **fields})
+        run = lambda code, **fields: call("run_python_code", code=code, **fields)
+        loaded = call("create_savepoint", name="loaded").structured["savepoint"]
+        assert not run(SPOILS).is_error
+        wanted = "(1239000, 1)"
+        assert run(LOOKS).text != wanted  # it sees that digits are lost, and the texts are gone
+        assert run(REPAIRS).is_error
+        undone = call("restore_savepoint", savepoint=loaded)
+        assert not undone.is_error and loaded in undone.text
+        assert not run(REPAIRS).is_error
+        assert run(LOOKS).text == wanted  # of one load
+        # It compares two ways from here on, and keeps what it has.
+        for branch, code in ("median", "frame.groupby('city')['sum'].median()"), ("first", "frame.head(2)"):
+            assert not run(f"kept = {code}; kept", branch=branch).is_error
+        assert run("len(kept)", branch="median").text == "3" and run("len(kept)", branch="first").text == "2"
+        assert run("'kept' in globals(), loads").text == "(False, 1)"
+        call("close_session")
 
 
 @pytest.mark.once

@@ -23,7 +23,21 @@ DAMAGES = {
     ),
     "never answers": ("import time; m.make = lambda text: time.sleep(1000)", "did not answer in time"),
     "damaged": ("m.make = None", "not callable"),
+    "the fork stops": (
+        "import os, signal; m._be_savepoint = lambda plan: os.kill(os.getpid(), signal.SIGSTOP)",
+        "reached in time",
+    ),
+    "the fork ends": ("import os; m._be_savepoint = lambda plan: os._exit(1)", "reached in time"),
+    "the fork says nothing": (
+        "import time; m._answer = lambda *_: time.sleep(1000)",
+        "did not answer in time",
+    ),
 }
+
+
+def processes(gateway, session):
+    code = "__import__('os').listdir('/proc')"
+    return int(value(gateway.execute, f"len([n for n in {code} if n.isdigit()])", session_id=session))
 
 
 @pytest.mark.once
@@ -38,6 +52,7 @@ def test_a_kernel_that_does_not_fork(gateway):
         assert savepoints.list()["savepoints"] == []
         gateway.client.post(f"/api/v1/sessions/{session}/restart").raise_for_status()
         savepoints.make()
+        wait_for(lambda: processes(gateway, session) == 3)  # the agent, the kernel, the savepoint
         gateway.delete_session(session)
 
     with concurrent.futures.ThreadPoolExecutor(len(DAMAGES)) as pool:
@@ -88,7 +103,54 @@ def test_somebody_elses_process(run, savepoints):
 
 
 @pytest.mark.once
-def test_a_thousand_children(run, savepoints):
+def test_another_process_of_the_sandbox(gateway, session, run, savepoints):
+    """Of another kernel, of another savepoint, of a command and its keeper, one that has ended, and an orphan:
+    that is the agent's child, and no kernel's, so only the session itself is deceived."""
+    run("x = 1\nimport os")
+    kept = savepoints.make()["savepoint"]
+    savepoints.branch("b")
+    command = {"command": "sleep 1000", "id": "sleeps", "background": True}
+    gateway.client.post(f"/api/v1/sessions/{session}/commands", json=command).raise_for_status()
+    stat = "{int(p): open(f'/proc/{p}/stat').read().rpartition(') ')[2].split() for p in os.listdir('/proc') if p.isdigit()}"
+    others = eval(value(run, f"[p for p, stat in {stat}.items() if p not in (1, os.getpid())]"))
+    assert len(others) >= 4  # a savepoint, a branch, a keeper, its command
+    ended = int(value(run, "import subprocess; p = subprocess.Popen('true'); p.wait(); p.pid"))
+    for pid in [*others, ended, 4194303]:
+        run(SOMEBODY.replace("ANSWER", f"b'{{\"pid\": {pid}}}\\n'"))
+        assert "not a process of its own" in savepoints.make(500, "savepoint_failed")
+    orphan = "subprocess.check_output('sleep 1000 >&- 2>&- & echo $!', shell=True)"
+    run(SOMEBODY.replace("ANSWER", f"(b'{{\"pid\": %d}}\\n' % int({orphan}))"))
+    made = savepoints.make()["savepoint"]
+    assert savepoints.restore(made, 504, "kernel_start_timeout")
+    wait_for(lambda: savepoints.ids() == [kept])  # it has ended with the kernel, in whose group it was
+    assert value(run, "x", branch="b") == "1"
+    listed = gateway.client.get(f"/api/v1/sessions/{session}/commands").json()["commands"]
+    assert [each["command_id"] for each in listed] == ["sleeps"]
+    savepoints.restore(kept)
+    assert value(run, "x") == "1"
+
+
+@pytest.mark.parametrize("how", ["SIGKILL", "SIGSTOP"])
+def test_code_that_signals_its_savepoints(gateway, session, run, savepoints, how):
+    run(
+        "import os, signal\ndef others(): return {int(p) for p in os.listdir('/proc') if p.isdigit()}\nbefore = others()"
+    )
+    made = savepoints.make(name="mine")["savepoint"]
+    run(f"[os.kill(pid, signal.{how}) for pid in others() - before]")
+    if how == "SIGKILL":
+        wait_for(lambda: savepoints.ids() == [])
+        [gone] = savepoints.list()["dropped"]
+        assert (gone["savepoint"], gone["name"], gone["reason"]) == (made, "mine", "its process ended")
+        assert value(run, "before == others()") == "True"
+        return
+    assert "did not answer in time" in savepoints.restore(made, 504, "kernel_start_timeout")
+    assert value(run, "1 + 1") == "2"  # by a new kernel
+    savepoints.drop(made)
+    wait_for(lambda: processes(gateway, session) == 2)
+
+
+@pytest.mark.once
+def test_a_thousand_children(gateway, session, run, savepoints):
     run(
         "import os, time, kernelgate_savepoints as m\nfork = m._fork\n"
         "def forks(run):\n"
@@ -101,8 +163,13 @@ def test_a_thousand_children(run, savepoints):
     )
     response = savepoints.client.post(f"{savepoints.url}/savepoints", json={}, timeout=60)
     assert response.status_code in (201, 500)
+    other = gateway.create_session()
+    assert gateway.execute("1 + 1", session_id=other).one("result")["text"] == "2"
+    gateway.delete_session(other)
     savepoints.client.post(f"{savepoints.url}/restart").raise_for_status()
-    assert value(run, "1 + 1") == "2"
+    for each in savepoints.ids():
+        savepoints.drop(each)
+    wait_for(lambda: processes(gateway, session) == 2)
 
 
 # ---- A state folder that is full
