@@ -93,11 +93,14 @@ def times_of(client):
 
 
 def memory_of(client, count):
-    """MiB that `count` branches of a loaded session take more, and what as many loaded sessions take."""
+    """MiB that `count` branches of a loaded session take more, idle and after a cell that reads a column, and
+    what as many loaded sessions take."""
     client.run(LOAD, "memory")
     before = client.memory("memory")
     for i in range(count):
         client.ask("POST", "/branches", {"name": f"b{i}"}, "memory")
+    idle = client.memory("memory") - before
+    for i in range(count):
         client.run(USE, "memory", branch=f"b{i}")
     branches = client.memory("memory") - before
     client.ask("DELETE", "", session="memory")
@@ -105,8 +108,9 @@ def memory_of(client, count):
     sessions = client.memory("one") * count
     client.ask("DELETE", "", session="one")
     return {
-        "branches_mib": round(branches / 2**20, 1),
-        "of_each_mib": round(branches / count / 2**20, 1),
+        "idle_mib": round(idle / 2**20, 1),
+        "each_idle_mib": round(idle / count / 2**20, 1),
+        "after_a_cell_mib": round(branches / 2**20, 1),
         "sessions_mib": round(sessions / 2**20, 1),
     }
 
@@ -130,7 +134,7 @@ def main():
     report.print_table("With a frame of 100 MiB (each ratio is to a restart)", rows)
     report.print_table("Memory beside as many loaded sessions (MiB)", memory)
     goals = [
-        ("an idle branch takes less than 25 MiB", memory["20 branches"]["of_each_mib"], memory["20 branches"]["of_each_mib"] < 25),
+        ("an idle branch takes less than 25 MiB", memory["20 branches"]["each_idle_mib"], memory["20 branches"]["each_idle_mib"] < 25),
         ("a restore takes some 0.25 s", f"{rows[RESTORED]['median_ms']} ms", rows[RESTORED]["median_ms"] < 500),
     ]  # fmt: skip
     report.finish({"times": rows, "memory": memory}, goals, arguments.json)

@@ -567,7 +567,7 @@ next_to_measure(const struct kernels *kernels)
     return NULL;
 }
 
-void
+bool
 kernels_report_memory(struct kernels *kernels, bool anew)
 {
     struct kernel *kernel;
@@ -576,12 +576,13 @@ kernels_report_memory(struct kernels *kernels, bool anew)
     TAILQ_FOREACH(kernel, &kernels->list, entry)
         kernel->measured_pid = anew ? 0 : kernel->measured_pid;
     if (kernels->n < 2)
-        return;
+        return false;
     if (!next_to_measure(kernels))
         begin_round(kernels);
     while (clock_mono_ms() - began_ms < MEASURE_MS && (kernel = next_to_measure(kernels)) &&
            kernel_measure(kernel))
         kernel->measured_in = kernels->round;
+    return next_to_measure(kernels);
 }
 
 json_t *

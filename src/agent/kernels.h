@@ -83,8 +83,8 @@ json_t *kernels_describe(struct kernels *kernels, const char *name);
 json_t *kernels_list(struct kernels *kernels);
 // Sends events of type `kernel_memory`, for kernels and savepoints whose own memory has changed by
 // 1 MiB or more. Where there is only one, and while none has run, nothing is looked at. It takes no
-// longer than some milliseconds: the rest comes with the next calls. `anew`: a new listener knows
+// longer than some milliseconds: true if there is more to look at. `anew`: a new listener knows
 // nothing.
-void kernels_report_memory(struct kernels *kernels, bool anew);
+bool kernels_report_memory(struct kernels *kernels, bool anew);
 // Whether a kernel listens on that TCP port.
 bool kernels_have_port(const struct kernels *kernels, int port);

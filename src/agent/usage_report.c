@@ -8,7 +8,7 @@
 #include "commands.h"
 #include "kernels.h"
 
-enum { INTERVAL_MS = 5000, CHANGE_MIN = 1 << 20 };
+enum { INTERVAL_MS = 5000, SOON_MS = 200, CHANGE_MIN = 1 << 20 };
 
 struct usage_report {
     const char *cgroup_root;
@@ -58,14 +58,13 @@ look(void *arg)
 
     if (!events_has_listener(report->events))
         return; // until the next one comes
-    loop_timer_start(report->timer, INTERVAL_MS);
     if (report->wants_commands)
         report_commands(report);
     if (report->wants_memory)
         report_memory(report);
-    if (report->wants_kernels)
-        kernels_report_memory(report->kernels, report->is_new);
+    bool more = report->wants_kernels && kernels_report_memory(report->kernels, report->is_new);
     report->is_new = false;
+    loop_timer_start(report->timer, more ? SOON_MS : INTERVAL_MS);
 }
 
 struct usage_report *
