@@ -3,6 +3,7 @@
 #include "agent.h"
 
 #include <string.h>
+#include <sys/socket.h>
 
 #include "agent_priv.h"
 #include "walk.h"
@@ -42,7 +43,7 @@ static int
 on_way_out(void *arg)
 {
     const struct agent *agent = arg;
-    return links_way_out(agent->links);
+    return links_open(agent->links, LINKS_OUT);
 }
 
 static void
@@ -113,18 +114,40 @@ make_kernels(struct agent *agent)
     agent->kernels = kernels_new(&kernels);
 }
 
+// Its first line says whose process it is.
+static int
+on_tools(pid_t pid, void *arg)
+{
+    const struct agent *agent = arg;
+    KG_AUTO_FD fd = links_open(agent->links, LINKS_TOOLS);
+    const char *kernel = kernels_of_process(agent->kernels, pid);
+    json_auto_t *line = json_pack("{s:s?}", "kernel", kernel);
+    KG_AUTO_FREE char *text = json_dumps(line, JSON_COMPACT);
+    KG_AUTO_FREE char *sent = kg_asprintf("%s\n", text);
+    ssize_t len = (ssize_t)strlen(sent);
+
+    if (fd < 0 || send(fd, sent, (size_t)len, MSG_NOSIGNAL | MSG_DONTWAIT) != len)
+        return -1;
+    return KG_STEAL_FD(fd);
+}
+
 // A sandbox without it still runs code.
 static void
 make_tenant(struct agent *agent)
 {
-    const char *name = agent->settings.tenant_name;
+    const struct tenant_settings settings = {
+        .name = agent->settings.tenant_name,
+        .events = agent->events,
+        .open_tools = on_tools,
+        .arg = agent,
+    };
     struct kg_error err;
 
-    if (!name)
+    if (!settings.name)
         return;
-    agent->tenant = tenant_new(agent->loop, agent->events, name, &err);
+    agent->tenant = tenant_new(agent->loop, &settings, &err);
     if (!agent->tenant)
-        log_warning("code cannot ask the gateway for packages", LOG_ERR(&err));
+        log_warning("code cannot ask the gateway for packages or tools", LOG_ERR(&err));
 }
 
 struct agent *

@@ -596,6 +596,23 @@ kernels_list(struct kernels *kernels)
     return list;
 }
 
+const char *
+kernels_of_process(const struct kernels *kernels, pid_t pid)
+{
+    const struct kernel *kernel, *running[MAX_KERNELS];
+    pid_t roots[MAX_KERNELS];
+    size_t n = 0;
+
+    TAILQ_FOREACH(kernel, &kernels->list, entry) {
+        if (kernel->pid == 0 || n == MAX_KERNELS)
+            continue;
+        running[n] = kernel;
+        roots[n++] = kernel->pid;
+    }
+    int found = pid > 0 ? processes_root_of(pid, roots, n) : -1;
+    return found < 0 ? NULL : running[found]->name;
+}
+
 bool
 kernels_have_port(const struct kernels *kernels, int port)
 {

@@ -86,5 +86,7 @@ json_t *kernels_list(struct kernels *kernels);
 // longer than some milliseconds: true if there is more to look at. `anew`: a new listener knows
 // nothing.
 bool kernels_report_memory(struct kernels *kernels, bool anew);
+// The name of the kernel that the process is or descends from, borrowed; NULL: of none.
+const char *kernels_of_process(const struct kernels *kernels, pid_t pid);
 // Whether a kernel listens on that TCP port.
 bool kernels_have_port(const struct kernels *kernels, int port);

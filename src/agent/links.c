@@ -2,7 +2,7 @@
 // Dialling the door. The protocol of a link: the agent says "KGLINK 1\n"; the gateway, when it
 // needs the link, "<target>\n"; the agent "OK\n" or "ERR <text>\n"; after OK bytes flow both ways.
 // A link of a gateway that dials begins with its target. One to the target "egress" waits here
-// until a connection out of the sandbox needs it.
+// until a connection out of the sandbox, or code that calls tools, needs it.
 #include "links.h"
 
 #include <errno.h>
@@ -24,7 +24,7 @@ enum {
 };
 
 static const char hello[] = "KGLINK 1\n";
-static const char hello_out[] = "KGDIAL 1\n";
+static const char *const hellos_out[] = {[LINKS_OUT] = "KGDIAL 1\n", [LINKS_TOOLS] = "KGTOOL 1\n"};
 
 // Idle while `splice` is NULL: until the gateway names a target or, of a `way_out`, until a
 // connection needs it.
@@ -357,8 +357,9 @@ links_take(struct links *links, int fd, uint64_t epoch, const char *target)
 }
 
 int
-links_way_out(struct links *links)
+links_open(struct links *links, enum links_purpose purpose)
 {
+    const char *hello_out = hellos_out[purpose];
     struct link *link;
 
     if (links->settings.door_path)

@@ -33,6 +33,7 @@ void links_close_kernel(struct links *links, const char *kernel);
 // Takes a link (non-blocking; its hello is read) of the gateway that holds this sandbox with
 // `epoch`. Ends those of lower epochs.
 void links_take(struct links *links, int fd, uint64_t epoch, const char *target);
-// A link on which the agent speaks first, for a connection out of the sandbox: a non-blocking
-// descriptor, the caller's; -1 where there is none now.
-int links_way_out(struct links *links);
+// A link on which the sandbox speaks first, for a connection out of it or for code that calls
+// tools: a non-blocking descriptor, the caller's; -1 where there is none now.
+enum links_purpose { LINKS_OUT, LINKS_TOOLS };
+int links_open(struct links *links, enum links_purpose purpose);

@@ -227,6 +227,22 @@ processes_freeze(pid_t root)
 }
 
 int
+processes_root_of(pid_t pid, const pid_t *roots, size_t n)
+{
+    struct process_list list = {0};
+    int found = -1;
+
+    list_processes(&list);
+    const struct process *process = find_process(&list, pid);
+    for (size_t i = 0; process && found < 0 && i < n; i++) {
+        if (pid == roots[i] || belongs_to(&list, process, roots[i]))
+            found = (int)i;
+    }
+    free(list.items);
+    return found;
+}
+
+int
 processes_count(pid_t root)
 {
     struct process_list list = {0};

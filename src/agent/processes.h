@@ -21,6 +21,8 @@ int processes_kill(const pid_t *spared, size_t n_spared);
 void processes_signal(pid_t root, int signum);
 // Sends SIGSTOP to those of them that run. Returns how many these were: 0 means that none can fork.
 int processes_freeze(pid_t root);
+// Which of the `n` roots `pid` is or descends from, or is in whose session; -1: none.
+int processes_root_of(pid_t pid, const pid_t *roots, size_t n);
 // How many belong to `root`, itself not counted.
 int processes_count(pid_t root);
 // The threads of all processes.

@@ -8,19 +8,12 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <stdlib.h>
-#include <sys/queue.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "splice.h"
+#include "relays.h"
 
 enum { MAX_CONNECTIONS = 32, BACKLOG = 32, PAUSE_MS = 50 };
-
-struct connection {
-    LIST_ENTRY(connection) link;
-    struct proxy *proxy;
-    struct splice *splice;
-};
 
 struct proxy {
     struct loop *loop;
@@ -29,39 +22,8 @@ struct proxy {
     int fd;
     struct loop_fd *watch;
     struct loop_timer *pause; // while there are too many, or no link is to be had
-    LIST_HEAD(, connection) connections;
-    int n;
+    struct relays *relays;
 };
-
-static void
-connection_free(struct connection *connection)
-{
-    LIST_REMOVE(connection, link);
-    connection->proxy->n--;
-    splice_free(connection->splice);
-    free(connection);
-}
-
-static void
-on_splice_end(void *arg)
-{
-    connection_free(arg);
-}
-
-// Owns both descriptors.
-static void
-join(struct proxy *proxy, int client, int link)
-{
-    const int on = 1;
-    struct connection *connection = KG_NEW(struct connection);
-
-    (void)setsockopt(client, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-    connection->proxy = proxy;
-    connection->splice =
-        splice_new(proxy->loop, client, link, SPLICE_HALF_CLOSED_MS, on_splice_end, connection);
-    LIST_INSERT_HEAD(&proxy->connections, connection, link);
-    proxy->n++;
-}
 
 static void
 rest(struct proxy *proxy)
@@ -77,16 +39,19 @@ on_listener(int fd, int events, void *arg)
     struct proxy *proxy = arg;
     (void)events;
 
-    KG_AUTO_FD link = proxy->n < MAX_CONNECTIONS ? proxy->open_link(proxy->arg) : -1;
+    const int on = 1;
+    KG_AUTO_FD link = relays_have_room(proxy->relays) ? proxy->open_link(proxy->arg) : -1;
     if (link < 0) {
         rest(proxy);
         return;
     }
     int client = accept4(fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-    if (client >= 0)
-        join(proxy, client, KG_STEAL_FD(link));
-    else if (errno != EAGAIN && errno != EINTR && errno != ECONNABORTED)
+    if (client >= 0) {
+        (void)setsockopt(client, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+        relays_join(proxy->relays, client, KG_STEAL_FD(link));
+    } else if (errno != EAGAIN && errno != EINTR && errno != ECONNABORTED) {
         rest(proxy);
+    }
 }
 
 static void
@@ -140,7 +105,7 @@ proxy_new(struct loop *loop, int port, proxy_link_fn open_link, void *arg, struc
     proxy->fd = fd;
     proxy->watch = loop_fd_new(loop, fd, LOOP_READ, on_listener, proxy);
     proxy->pause = loop_timer_new(loop, on_pause_over, proxy);
-    LIST_INIT(&proxy->connections);
+    proxy->relays = relays_new(loop, MAX_CONNECTIONS);
     set_environment(port);
     return proxy;
 }
@@ -150,8 +115,7 @@ proxy_free(struct proxy *proxy)
 {
     if (!proxy)
         return;
-    for (struct connection *connection; (connection = LIST_FIRST(&proxy->connections));)
-        connection_free(connection);
+    relays_free(proxy->relays);
     loop_fd_free(proxy->watch);
     loop_timer_free(proxy->pause);
     close(proxy->fd);

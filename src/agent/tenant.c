@@ -13,6 +13,7 @@
 
 #include "events.h"
 #include "loop.h"
+#include "relays.h"
 
 enum {
     LOOSE_MAX = 32, // clients that have no place: their line, or their reading, is awaited
@@ -52,6 +53,8 @@ struct place {
 struct tenant {
     struct loop *loop;
     struct events *events;
+    struct tenant_settings settings;
+    struct relays *tool_callers;
     int fd;
     struct loop_fd *watch;
     struct loop_timer *pause;
@@ -88,7 +91,8 @@ client_free(struct client *client)
         client_leave_loose(client);
     loop_fd_free(client->watch);
     loop_timer_free(client->timer);
-    close(client->fd);
+    if (client->fd >= 0)
+        close(client->fd);
     buf_fini(&client->in);
     buf_fini(&client->out);
     free(client);
@@ -247,12 +251,47 @@ client_ask(struct client *client, struct place *place, json_t *event)
     events_add(tenant->events, json_incref(event)); // this may end all requests
 }
 
+// Joins it with a link, which gets what has come after the line, too.
+static void
+client_call_tools(struct client *client, size_t line_len)
+{
+    struct tenant *tenant = client->tenant;
+    struct ucred peer = {0};
+    socklen_t size = sizeof peer;
+    struct kg_error err;
+    const char *rest = client->in.data + line_len + 1;
+    size_t rest_len = client->in.len - line_len - 1;
+    if (!relays_have_room(tenant->tool_callers)) {
+        (void)kg_error_set(&err, KG_SESSION_BUSY, 0,
+                           "%d connections of this sandbox call tools already",
+                           TENANT_TOOL_CALLERS_MAX);
+        client_refuse(client, &err);
+        return;
+    }
+    (void)getsockopt(client->fd, SOL_SOCKET, SO_PEERCRED, &peer, &size);
+    KG_AUTO_FD link = tenant->settings.open_tools(peer.pid, tenant->settings.arg);
+    if (link < 0 || (rest_len > 0 && send(link, rest, rest_len, MSG_NOSIGNAL | MSG_DONTWAIT) !=
+                                         (ssize_t)rest_len)) {
+        (void)kg_error_set(&err, KG_DRAINING, 0, "no gateway is connected to this sandbox now");
+        client_refuse(client, &err);
+        return;
+    }
+    loop_fd_free(KG_STEAL(client->watch)); // before another watch of this descriptor
+    relays_join(tenant->tool_callers, KG_STEAL_FD(client->fd), KG_STEAL_FD(link));
+    client_free(client);
+}
+
 static void
 client_take_line(struct client *client, size_t len)
 {
     struct tenant *tenant = client->tenant;
     struct kg_error err = {0};
     json_auto_t *event = line_parse(client->in.data, len, &err);
+    const char *method = json_string_value(json_object_get(event, "method"));
+    if (method && strcmp(method, "tools") == 0) {
+        client_call_tools(client, len);
+        return;
+    }
     struct place *place = place_find(tenant);
     if (event && !tenant->connected)
         (void)kg_error_set(&err, KG_DRAINING, 0, "no gateway is connected to this sandbox now");
@@ -432,19 +471,21 @@ tenant_set_gateway(struct tenant *tenant, bool answers)
 // ---- Start and end --------------------------------------------------------------------------
 
 struct tenant *
-tenant_new(struct loop *loop, struct events *events, const char *name, struct kg_error *err)
+tenant_new(struct loop *loop, const struct tenant_settings *settings, struct kg_error *err)
 {
-    int fd = tenant_listen(name, err);
+    int fd = tenant_listen(settings->name, err);
     if (fd < 0)
         return NULL;
     struct tenant *tenant = KG_NEW(struct tenant);
     tenant->loop = loop;
-    tenant->events = events;
+    tenant->events = settings->events;
+    tenant->settings = *settings;
+    tenant->tool_callers = relays_new(loop, TENANT_TOOL_CALLERS_MAX);
     tenant->fd = fd;
     TAILQ_INIT(&tenant->loose);
     tenant->watch = loop_fd_new(loop, fd, LOOP_READ, tenant_on_connection, tenant);
     tenant->pause = loop_timer_new(loop, tenant_on_pause_over, tenant);
-    events_on_lost(events, tenant_on_gateway_lost, tenant);
+    events_on_lost(settings->events, tenant_on_gateway_lost, tenant);
     return tenant;
 }
 
@@ -460,6 +501,7 @@ tenant_free(struct tenant *tenant)
     }
     for (struct client *client; (client = TAILQ_FIRST(&tenant->loose));)
         client_free(client);
+    relays_free(tenant->tool_callers);
     loop_fd_free(tenant->watch);
     loop_timer_free(tenant->pause);
     close(tenant->fd);

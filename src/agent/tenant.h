@@ -9,12 +9,16 @@
 //     gateway  {"type": "result", …}                          the last one, or
 //              {"type": "error", "message", "code"}
 //
+// A connection whose line has the method `tools` goes on to the gateway itself, which hears what
+// follows (src/tools/tool_link.h); where that is not possible, it gets an error line as above.
+//
 // The end of the connection withdraws the request. All of the tenant's connections together cost
 // little: few wait for their line at a time, and a new one takes the place of the one that has
 // waited longest; few requests are under way; and each connection has a deadline.
 #pragma once
 
 #include <jansson.h>
+#include <sys/types.h>
 
 #include "base.h"
 
@@ -24,12 +28,20 @@ struct tenant;
 
 enum {
     TENANT_LINE_MAX = 16 * 1024,
-    TENANT_REQUESTS_MAX = 4, // under way at a time
+    TENANT_REQUESTS_MAX = 4,      // under way at a time
+    TENANT_TOOL_CALLERS_MAX = 64, // connections that call tools
 };
 
-// Listens on the abstract socket `name`. Requests go to the gateway as events; `events` is borrowed
-// and must outlive the tenant.
-KG_MUST_CHECK struct tenant *tenant_new(struct loop *loop, struct events *events, const char *name,
+struct tenant_settings {
+    const char *name; // of the abstract socket
+    // Requests go to the gateway as events; borrowed, and must outlive the tenant.
+    struct events *events;
+    // A link to the gateway for the tools that the process `pid` calls: a non-blocking descriptor,
+    // the caller's; -1: there is none now.
+    int (*open_tools)(pid_t pid, void *arg);
+    void *arg;
+};
+KG_MUST_CHECK struct tenant *tenant_new(struct loop *loop, const struct tenant_settings *settings,
                                         struct kg_error *err);
 void tenant_free(struct tenant *tenant);
 // The gateway that listens to the events now answers requests, or is one that does not know them.

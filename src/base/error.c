@@ -31,6 +31,7 @@ static const struct kg_code_info code_infos[KG_N_CODES] = {
     [KG_COMMAND_EXISTS] = {409, "command_exists", "Command exists", false},
     [KG_NAME_EXISTS] = {409, "name_exists", "Name exists", false},
     [KG_NO_INPUT_REQUEST] = {409, "no_input_request", "No input is asked for", false},
+    [KG_TOOL_CALL_ENDED] = {409, "tool_call_ended", "Tool call ended", false},
     [KG_KERNEL_BUSY] = {409, "kernel_busy", "Kernel busy", false},
     [KG_TOO_MANY_SAVEPOINTS] = {409, "too_many_savepoints", "Too many savepoints", false},
     [KG_CODE_TOO_LARGE] = {413, "code_too_large", "Code too large", false},

@@ -124,6 +124,15 @@ SETTING(INTEGER, max_session_lifetime_s, "max-session-lifetime", .unit = "s", .f
 SETTING(INTEGER, max_savepoints, "max-savepoints", .fallback = "8", .min = 0, .max = 32,
         .commands = BOTH,
         .help = "savepoints of a session; a new one replaces the oldest that has no name; 0: none")
+SETTING(INTEGER, tool_call_timeout_s, "tool-call-timeout", .unit = "s", .fallback = "60", .min = 1, .max = 86400,
+        .commands = SERVE,
+        .help = "how long code waits for the answer to one call of a tool")
+SETTING(INTEGER, max_tool_calls, "max-tool-calls", .fallback = "1000", .min = 1, .max = 1000000,
+        .commands = SERVE,
+        .help = "calls of tools that one execution may make")
+SETTING(INTEGER, max_tool_result_bytes, "max-tool-result", .unit = "bytes", .fallback = "1048576", .min = 1024,
+        .max = 4194304, .commands = SERVE,
+        .help = "size of a tool's result as JSON that code gets as a value; a larger one becomes a file")
 SETTING(INTEGER, max_execution_time_s, "max-execution-time", .unit = "s", .fallback = "30",
         .min = 1, .max = 86400, .commands = SERVE,
         .aliases = {{"MAX_EXECUTION_TIME"}, {"SANDBOX_EXEC_TIMEOUT_S"}},

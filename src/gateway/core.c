@@ -316,6 +316,8 @@ make_contexts(struct core *core)
         .max_waiting_bytes = WAITING_BYTES,
         .default_timeout_ms = config->max_execution_time_s * 1000,
         .max_timeout_ms = config->max_timeout_s * 1000,
+        .tool_call_timeout_ms = config->tool_call_timeout_s * 1000,
+        .max_tool_calls = config->max_tool_calls,
         .id_suffix = provisioner_replica_id(core->provisioner),
     };
     core->executions = executions_new(core->loop, &logs);
@@ -380,6 +382,7 @@ make_sessions(struct core *core)
         .sandbox_start_timeout_ms = SANDBOX_START_TIMEOUT_MS,
         .adopt_timeout_ms = config->max_timeout_s * 1000,
         .max_savepoints = config->max_savepoints,
+        .max_tool_result_bytes = (size_t)config->max_tool_result_bytes,
         .max_further_kernels = core->max_further_kernels,
     };
     core->sessions = sessions_new(core->loop, &settings);

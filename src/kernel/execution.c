@@ -20,6 +20,7 @@ struct executions {
     struct budget replay;        // bytes: their logs
     struct budget waiting;       // bytes: what waits for kernels
     struct output_budget *live_logs;
+    struct loop *loop;
     struct loop_timer *sweep;
     struct executions_settings settings;
     LIST_HEAD(execution_bucket, execution) buckets[BUCKETS]; // by id
@@ -137,6 +138,8 @@ execution_new(struct executions *executions, const struct execution_request *req
     execution->allow_stdin = request->allow_stdin;
     execution->more_done = json_incref(request->more_done);
     execution->session_ends = request->session_ends;
+    execution->tool_call_timeout_ms = executions->settings.tool_call_timeout_ms;
+    execution->max_tool_calls = executions->settings.max_tool_calls;
     size_t max_message = executions->settings.max_message_bytes;
     output_log_init(&execution->log, executions->live_logs, executions->settings.max_log_bytes,
                     max_message ? max_message : SIZE_MAX);
@@ -236,20 +239,20 @@ execution_interrupt(struct execution *execution)
     return true;
 }
 
-// A line of the gateway's own between the kernel's messages.
-static void
-append_own_line(struct execution *execution, const char *type, json_t *members)
+void
+execution_append_own_line(struct execution *execution, const char *type, enum output_worth worth,
+                          json_t *members)
 {
     execution->log.last_message++;
-    output_log_append(&execution->log, type, OUTPUT_KEPT_IF_SMALL, members);
+    output_log_append(&execution->log, type, worth, members);
 }
 
 void
 execution_ask_input(struct execution *execution, const char *prompt, bool secretly)
 {
     execution->input = secretly ? INPUT_ASKED_SECRETLY : INPUT_ASKED;
-    append_own_line(execution, "input_request",
-                    json_pack("{s:s, s:b}", "prompt", prompt, "password", secretly));
+    execution_append_own_line(execution, "input_request", OUTPUT_KEPT_IF_SMALL,
+                              json_pack("{s:s, s:b}", "prompt", prompt, "password", secretly));
 }
 
 void
@@ -269,8 +272,21 @@ execution_give_input(struct execution *execution, const char *value, struct kg_e
         return -1;
     bool shown = execution->input == INPUT_ASKED;
     execution_forget_input(execution);
-    append_own_line(execution, "input_reply", json_pack("{s:s*}", "value", shown ? value : NULL));
+    execution_append_own_line(execution, "input_reply", OUTPUT_KEPT_IF_SMALL,
+                              json_pack("{s:s*}", "value", shown ? value : NULL));
     return 0;
+}
+
+int64_t
+execution_gathered_seq(const struct execution *execution)
+{
+    return execution->gathered_seq;
+}
+
+void
+execution_set_gathered_seq(struct execution *execution, int64_t seq)
+{
+    execution->gathered_seq = seq;
 }
 
 // ---- The registry ---------------------------------------------------------------------------
@@ -396,6 +412,7 @@ executions_new(struct loop *loop, const struct executions_settings *settings)
     struct executions *executions = KG_NEW(struct executions);
     TAILQ_INIT(&executions->live);
     TAILQ_INIT(&executions->ended);
+    executions->loop = loop;
     executions->settings = *settings;
     size_t max_replay = settings->max_replay_bytes;
     size_t max_waiting = settings->max_waiting_bytes ? settings->max_waiting_bytes : SIZE_MAX;
@@ -437,6 +454,12 @@ executions_find(struct executions *executions, const char *id, const char *owner
         kg_error_set(err, KG_NOT_FOUND, 0,
                      "there is no execution %.40s; they are kept for 10 minutes", id);
     return found;
+}
+
+struct loop *
+executions_loop(const struct executions *executions)
+{
+    return executions->loop;
 }
 
 // ---- Descriptions ---------------------------------------------------------------------------

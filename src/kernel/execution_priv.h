@@ -51,6 +51,14 @@ struct execution {
     int (*on_input)(struct execution *execution, const char *value, void *arg,
                     struct kg_error *err);
     void *on_input_arg;
+    struct tool_calls *tool_calls; // NULL: it has no tools, or has ended
+    int64_t n_tool_calls;          // that it has made
+    int64_t gathered_seq;          // execution_gathered_seq()
+    int64_t tool_call_timeout_ms;
+    int64_t max_tool_calls;
+    // The code waits for tools from now on, or not any more: its time limit rests. Gets
+    // on_interrupt_arg; may be NULL.
+    void (*on_tools_wait)(struct execution *execution, bool waits, void *arg);
     TAILQ_ENTRY(execution) in_queue;
     struct executions *executions; // NULL once forgotten
     struct budget_hold replay;     // once it has ended: the bytes of its log
@@ -79,6 +87,10 @@ struct output_budget *executions_budget(const struct executions *executions); //
 void execution_set_state(struct execution *execution, enum execution_state state);
 // Appends the lines of one of its messages, which are taken from it.
 void execution_take_lines(struct execution *execution, struct jupyter_message *message);
+// Appends a line of the gateway's own between the kernel's messages.
+void execution_append_own_line(struct execution *execution, const char *type,
+                               enum output_worth worth, json_t *members);
+struct loop *executions_loop(const struct executions *executions);
 // Its code asks for input; or what it asked for was given, or is not awaited any more.
 void execution_ask_input(struct execution *execution, const char *prompt, bool secretly);
 void execution_forget_input(struct execution *execution);

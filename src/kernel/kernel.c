@@ -452,6 +452,13 @@ kernel_is_running(const struct kernel *kernel)
            kernel->process.start.adopting;
 }
 
+struct execution *
+kernel_execution(const struct kernel *kernel)
+{
+    const struct run *run = &kernel->runner.run;
+    return run->step == RUN_CODE ? run->execution : NULL;
+}
+
 const char *
 kernel_info(const struct kernel *kernel)
 {

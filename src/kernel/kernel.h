@@ -7,8 +7,9 @@
 #include "base.h"
 #include "loop.h"
 
-struct sandbox;
 struct forks;
+struct sandbox;
+struct tool_list;
 
 // ---- Kernelspecs ----------------------------------------------------------------------------
 
@@ -84,6 +85,7 @@ struct execution_request {
     bool allow_stdin;      // the code may ask for input: see execution_give_input()
     json_t *more_done;     // members for its `done` line, an object; or NULL
     bool session_ends;     // the session ends with it, so its files have no links
+    struct tool_list *tools; // that the code may call, which its client answers; or NULL
 };
 
 struct execution *execution_ref(struct execution *execution);
@@ -103,6 +105,42 @@ bool execution_interrupt(struct execution *execution);
 // line follows. KG_NO_INPUT_REQUEST where it asks for none.
 KG_MUST_CHECK int execution_give_input(struct execution *execution, const char *value,
                                        struct kg_error *err);
+
+// ---- Tool calls (tool_calls.c) --------------------------------------------------------------
+
+// What the code of an execution asks the execution's client to do. A `tool_call` line says so, and
+// a `tool_result` line how it has ended. While one waits, the execution's time limit does not run.
+struct tool_call;
+struct tool_result {
+    const json_t *value; // any value; NULL: it has failed
+    const char *error;   // what the client says, or why no result comes
+    const char *code;    // `tool_error`, `timeout` or `cancelled`
+};
+// `result` is borrowed.
+typedef void (*tool_result_fn)(const struct tool_result *result, void *arg);
+// The tools that it may call, borrowed; NULL: none.
+struct tool_list *execution_tools(const struct execution *execution);
+// Of an execution that has tools. `fn` fires once, later. KG_NOT_FOUND, KG_INVALID: as
+// tool_list_check(); KG_RATE_LIMITED: it has made too many; KG_SESSION_BUSY: too much waits;
+// KG_KERNEL_BUSY: it does not run (any more).
+KG_MUST_CHECK struct tool_call *execution_call_tool(struct execution *execution, const char *name,
+                                                    const json_t *arguments, tool_result_fn fn,
+                                                    void *arg, struct kg_error *err);
+// The code does not want it any more. `fn` is not called. NULL is fine.
+void tool_call_cancel(struct tool_call *call);
+// Whether so many wait that its code should make no more for now.
+bool execution_is_full_of_calls(const struct execution *execution);
+// Those that wait: [{"seq" (of the line), "call_id", "name", "arguments"}], a new reference.
+json_t *execution_waiting_calls(const struct execution *execution);
+// For answers that gather lines: the last line that one has had; 0 at the start.
+int64_t execution_gathered_seq(const struct execution *execution);
+void execution_set_gathered_seq(struct execution *execution, int64_t seq);
+// Answers calls that wait, all or none: [{"call_id", "result" or "error"}]. KG_NOT_FOUND: there is
+// no such call; KG_TOOL_CALL_ENDED: it does not wait any more.
+KG_MUST_CHECK int execution_give_results(struct execution *execution, const json_t *results,
+                                         struct kg_error *err);
+
+// ---- Readers --------------------------------------------------------------------------------
 
 // A reader of an execution's lines, from the line after `after_seq` on. `on_ready` fires when there
 // may be a line again after subscription_next() returned NULL, and never from inside
@@ -147,6 +185,8 @@ struct executions_settings {
     size_t max_waiting_bytes;
     // The settings, for messages: of executions that name none, and the most that may be named.
     int64_t default_timeout_ms, max_timeout_ms;
+    int64_t tool_call_timeout_ms; // of one call
+    int64_t max_tool_calls;       // of one execution
     const char *id_suffix; // of the executions' ids, up to EXECUTION_SUFFIX_MAX characters; or NULL
 };
 enum { EXECUTION_SUFFIX_MAX = 10 };
@@ -264,6 +304,8 @@ bool kernel_is_busy(const struct kernel *kernel);
 // True while code runs of which iopub has not said yet that it is `idle`, or an adopted kernel has
 // not answered yet.
 bool kernel_is_running(const struct kernel *kernel);
+// The execution whose code runs now, borrowed; NULL: none.
+struct execution *kernel_execution(const struct kernel *kernel);
 // The content of the kernel_info_reply with which the process became ready, JSON text, borrowed.
 // NULL: the process is not ready, or the reply was too large to be kept.
 const char *kernel_info(const struct kernel *kernel);

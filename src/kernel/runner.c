@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "metrics.h"
+#include "tool_calls_priv.h"
 
 enum { SETTLE_MS = 1000, EXIT_MS = 2000, WARM_UP_MS = 30 * 1000, GRACE_MS = 3000 };
 // A kernel that began less than EARLY_MS ago may have missed a signal, so another one follows.
@@ -469,6 +470,7 @@ run_begin(struct kernel_runner *runner, struct execution *execution)
     run->n_aborted = 0;
     execution->started_us = clock_mono_us();
     execution_set_state(execution, EXECUTION_RUNNING);
+    run->ends_ms = clock_mono_ms() + execution->timeout_ms;
     loop_timer_start(run->timeout, execution->timeout_ms);
     send_step(runner);
 }
@@ -501,6 +503,7 @@ run_finish(struct kernel_runner *runner, enum cell_end end, enum fate fate)
 {
     struct run *run = &runner->run;
     KG_AUTO(execution) execution = KG_STEAL(run->execution);
+    tool_calls_end(execution, "the execution has ended");
     enum execution_status status = cell_end(&run->cell, execution, end, run->ename, run->evalue);
     run_forget_reason(run);
     run_stop_timers(run);
@@ -555,6 +558,7 @@ finish_queued(struct kernel_runner *runner, struct execution *execution, enum ce
 {
     KG_AUTO(execution) taken = take_queued(runner, execution);
     struct cell cell = CELL_INIT;
+    tool_calls_end(taken, "the execution has ended");
     taken->on_interrupt = NULL; // a reader that leaves at the `done` line finds nothing to stop
     execution_finish(taken, cell_end(&cell, taken, end, "KernelDied", evalue), false);
     runner->events->on_execution_done(taken, runner->arg);
@@ -565,6 +569,24 @@ queue_end(struct kernel_runner *runner, const char *evalue)
 {
     for (struct execution *queued; (queued = TAILQ_FIRST(&runner->queue));)
         finish_queued(runner, queued, CELL_DIED, evalue);
+}
+
+// The time limit rests while the code waits for a tool.
+static void
+runner_on_execution_waits(struct execution *execution, bool waits, void *arg)
+{
+    struct kernel_runner *runner = arg;
+    struct run *run = &runner->run;
+    int64_t now_ms = clock_mono_ms();
+    if (run->execution != execution || execution->state != EXECUTION_RUNNING)
+        return;
+    if (waits) {
+        run->waits_since_ms = now_ms;
+        loop_timer_stop(run->timeout);
+        return;
+    }
+    run->ends_ms += now_ms - run->waits_since_ms;
+    loop_timer_start(run->timeout, run->ends_ms > now_ms ? run->ends_ms - now_ms : 0);
 }
 
 static void runner_on_execution_interrupt(struct execution *execution, void *arg);
@@ -590,6 +612,8 @@ runner_execute(struct kernel_runner *runner, const struct execution_request *req
     execution->kernel = kg_strdup(runner->process->name);
     execution->on_interrupt = runner_on_execution_interrupt;
     execution->on_interrupt_arg = runner;
+    execution->on_tools_wait = runner_on_execution_waits;
+    tool_calls_begin(execution, request->tools);
     TAILQ_INSERT_TAIL(&runner->queue, execution, in_queue);
     runner->n_queued++;
     if (runner->process->state == PROCESS_DEAD)
@@ -624,6 +648,7 @@ stop_execution(struct kernel_runner *runner, struct execution *execution,
         execution->stop_status = status;
         execution_set_state(execution, EXECUTION_INTERRUPTING);
         execution_forget_input(execution);
+        tool_calls_stop(execution, "the execution was interrupted");
         loop_timer_stop(runner->run.timeout);
         loop_timer_start(runner->run.grace, GRACE_MS);
         if (runner->run.begun)

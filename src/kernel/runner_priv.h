@@ -65,7 +65,9 @@ struct run {
     struct request_code *copy;
     int n_aborted;
     struct loop_timer *timeout;
-    struct loop_timer *settle;          // from idle without a reply, or from a reply that says exit
+    int64_t ends_ms;           // when it fires; while the code waits for tools, it would have
+    int64_t waits_since_ms;    // of that
+    struct loop_timer *settle; // from idle without a reply, or from a reply that says exit
     char probe_id[JUPYTER_MSG_ID_SIZE]; // process_probe(); empty: not asked yet
     struct loop_timer *again;           // until the interrupt is repeated
     struct loop_timer *grace;           // from the interrupt to the kill

@@ -130,6 +130,10 @@ static const struct metric_row table[METRIC_N] = {
     [METRIC_KERNEL_LATE_MESSAGES] =
         COUNTER("kernelgate_kernel_late_messages_total",
                 "Kernel outputs dropped because their execution had ended."),
+    [METRIC_TOOL_CALLS] = COUNTER(
+        "kernelgate_tool_calls_total",
+        "Calls of tools that code has made; refused: wrong arguments, or too many calls.",
+        .labels = {"outcome"}, .values = {"ok", "error", "timeout", "cancelled", "refused"}),
     [METRIC_EGRESS_CONNECTIONS] =
         COUNTER("kernelgate_egress_connections_total",
                 "Connections requested by sandboxes (network egress, and package "

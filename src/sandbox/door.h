@@ -13,6 +13,8 @@ struct door_events {
     // A connection out of the sandbox, on which the sandbox sends first. The callback owns `fd`.
     // NULL: such connections are closed.
     void (*on_way_out)(int fd, void *arg);
+    // The same, of code that calls tools (src/tools/tool_link.h).
+    void (*on_tools)(int fd, void *arg);
     // The agent has refused a link because a gateway with a higher epoch holds this sandbox. The
     // callback must free the door. The call that was refused does not end by itself.
     void (*on_overtaken)(void *arg);

@@ -18,6 +18,7 @@ enum {
     RETRY_MIN_MS = 20,
     RETRY_MAX_MS = 320,
     WAYS_OUT = 8,
+    WAYS_FOR_TOOLS = 2, // where code can do nothing else with them
     WAY_OUT_TIMEOUT_MS = 10 * 1000,
     WAY_OUT_PAUSE_MS = 20, // bounds how often an agent makes the gateway dial
     ALIVE_IDLE_S = 15,
@@ -253,12 +254,17 @@ on_way_fd(int fd, int events, void *arg)
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
         return;
     open_ways_later(door);
-    if (n <= 0 || link_hello_check(hello, (size_t)n) != LINK_HELLO_DIAL_DONE) {
+    const struct door_events *to = &door->base.events;
+    enum link_hello kind = n > 0 ? link_hello_check(hello, (size_t)n) : LINK_HELLO_BAD;
+    void (*fn)(int fd, void *arg) = kind == LINK_HELLO_DIAL_DONE    ? to->on_way_out
+                                    : kind == LINK_HELLO_TOOLS_DONE ? to->on_tools
+                                                                    : NULL;
+    if (!fn) {
         way_close(way);
         return;
     }
     loop_fd_free(KG_STEAL(way->watch));
-    door->base.events.on_way_out(KG_STEAL_FD(way->fd), door->base.events.arg);
+    fn(KG_STEAL_FD(way->fd), to->arg);
 }
 
 static void
@@ -281,7 +287,8 @@ on_open_ways(void *arg)
 {
     struct door_tcp *door = arg;
 
-    for (size_t i = 0; i < WAYS_OUT; i++) {
+    size_t n = door->base.events.on_way_out ? WAYS_OUT : WAYS_FOR_TOOLS;
+    for (size_t i = 0; i < n; i++) {
         struct way_out *way = &door->ways[i];
         if (!way->call && way->fd < 0)
             way->call = door_open(&door->base, "egress", WAY_OUT_TIMEOUT_MS, on_way_opened, way);
@@ -294,7 +301,7 @@ tcp_opened(struct door *base)
 {
     struct door_tcp *door = (struct door_tcp *)base;
 
-    if (base->events.on_way_out && !loop_timer_active(door->open_ways))
+    if ((base->events.on_way_out || base->events.on_tools) && !loop_timer_active(door->open_ways))
         loop_timer_start(door->open_ways, 0);
 }
 

@@ -169,15 +169,22 @@ link_greeted(struct link *link)
     serve(&door->base);
 }
 
+// The sandbox sends next. Callers of tools come one after the other, and their number is bounded
+// where they go: they do not count against the pace.
 static void
-link_dials(struct link *link)
+link_dials(struct link *link, bool for_tools)
 {
     struct door_unix *door = link->door;
+    const struct door_events *events = &door->base.events;
+    void (*fn)(int fd, void *arg) = for_tools ? events->on_tools : events->on_way_out;
 
-    if (door->base.events.on_way_out)
-        door->base.events.on_way_out(link_release(link), door->base.events.arg);
-    else
+    if (!fn || !is_welcome(door, link->peer)) {
         link_close(link);
+        return;
+    }
+    if (for_tools)
+        opened(&door->base);
+    fn(link_release(link), events->arg);
 }
 
 static void
@@ -208,7 +215,10 @@ on_link_fd(int fd, int events, void *arg)
         link_greeted(link);
         break;
     case LINK_HELLO_DIAL_DONE:
-        link_dials(link);
+        link_dials(link, false);
+        break;
+    case LINK_HELLO_TOOLS_DONE:
+        link_dials(link, true);
         break;
     }
 }

@@ -7,14 +7,17 @@
 enum link_hello
 link_hello_check(const char *data, size_t len)
 {
-    size_t n = len < LINK_HELLO_LEN ? len : LINK_HELLO_LEN;
-    bool dials = n > 2 && memcmp(data, LINK_HELLO_DIAL, n) == 0;
-
-    if (len > LINK_HELLO_LEN || (!dials && memcmp(data, LINK_HELLO, n) != 0))
-        return LINK_HELLO_BAD;
-    if (len < LINK_HELLO_LEN)
-        return LINK_HELLO_MORE;
-    return dials ? LINK_HELLO_DIAL_DONE : LINK_HELLO_DONE;
+    static const struct {
+        const char *text;
+        enum link_hello done;
+    } hellos[] = {{LINK_HELLO, LINK_HELLO_DONE},
+                  {LINK_HELLO_DIAL, LINK_HELLO_DIAL_DONE},
+                  {LINK_HELLO_TOOLS, LINK_HELLO_TOOLS_DONE}};
+    for (size_t i = 0; len <= LINK_HELLO_LEN && i < KG_ARRAY_LEN(hellos); i++) {
+        if (memcmp(data, hellos[i].text, len) == 0)
+            return len == LINK_HELLO_LEN ? hellos[i].done : LINK_HELLO_MORE;
+    }
+    return LINK_HELLO_BAD;
 }
 
 bool

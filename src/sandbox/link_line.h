@@ -5,14 +5,16 @@
 #include "base.h"
 
 #define LINK_HELLO "KGLINK 1\n"
-#define LINK_HELLO_DIAL "KGDIAL 1\n" // as long as the other
+#define LINK_HELLO_DIAL "KGDIAL 1\n" // all are as long as the first
+#define LINK_HELLO_TOOLS "KGTOOL 1\n"
 enum { LINK_HELLO_LEN = sizeof LINK_HELLO - 1, LINK_TARGET_MAX = 128, LINK_ANSWER_MAX = 256 };
 
 enum link_hello {
     LINK_HELLO_BAD,
     LINK_HELLO_MORE,
-    LINK_HELLO_DONE,      // an idle link
-    LINK_HELLO_DIAL_DONE, // a connection out of the sandbox; the sandbox sends next
+    LINK_HELLO_DONE,       // an idle link
+    LINK_HELLO_DIAL_DONE,  // a connection out of the sandbox; the sandbox sends next
+    LINK_HELLO_TOOLS_DONE, // code that calls tools (tool_link.h); the same
 };
 
 // Classifies the first bytes of a link.

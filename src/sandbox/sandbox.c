@@ -4,6 +4,7 @@
 
 #include <assert.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "egress.h"
 #include "metrics.h"
@@ -361,6 +362,16 @@ on_way_out(int fd, void *arg)
 }
 
 static void
+on_tools(int fd, void *arg)
+{
+    struct sandbox *sandbox = arg;
+    if (sandbox->events.on_tools)
+        sandbox->events.on_tools(sandbox, fd, sandbox->arg);
+    else
+        close(fd);
+}
+
+static void
 on_overtaken(void *arg)
 {
     struct sandbox *sandbox = arg;
@@ -405,6 +416,7 @@ make_door(struct sandbox *sandbox, struct kg_error *err)
     const struct sandbox_context *context = &sandbox->context;
     const struct door_events events = {
         .on_way_out = sandbox->egress ? on_way_out : NULL,
+        .on_tools = on_tools,
         .on_overtaken = on_overtaken,
         .arg = sandbox,
     };

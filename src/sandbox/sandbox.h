@@ -61,6 +61,8 @@ struct sandbox_events {
     // Borrowed; it must not end the sandbox. False: these are more than a truthful agent passes on
     // at a time. NULL: all requests are refused.
     bool (*on_request)(struct sandbox *sandbox, const struct sandbox_request *request, void *arg);
+    // A process calls tools: the callback owns `fd`, for a struct tool_link. NULL: none may.
+    void (*on_tools)(struct sandbox *sandbox, int fd, void *arg);
 };
 
 struct sandbox_spec {

@@ -13,6 +13,7 @@ struct execution;
 struct kernel;
 struct sandbox;
 struct session;
+struct tool_list;
 
 enum {
     SESSION_MAX_ID_LEN = 64,
@@ -71,7 +72,8 @@ struct session_code {
     bool keep_running;     // after the last reader has left, too
     // A savepoint that was made just before, which `done` names; or NULL.
     const char *savepoint;
-    bool allow_stdin; // the code may ask for input: execution_give_input()
+    bool allow_stdin;        // the code may ask for input: execution_give_input()
+    struct tool_list *tools; // that the code may call; or NULL
 };
 KG_MUST_CHECK struct execution *session_execute(struct session *session, struct kernel *kernel,
                                                 const struct session_code *code,

@@ -139,6 +139,7 @@ session_execute(struct session *session, struct kernel *kernel, const struct ses
         .allow_stdin = code->allow_stdin,
         .more_done = more_done,
         .session_ends = session->one_shot,
+        .tools = code->tools,
     };
     struct execution *execution = kernel_execute(kernel, &request, err);
     if (execution) {

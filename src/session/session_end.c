@@ -5,6 +5,7 @@
 #include "pool.h"
 #include "session.h"
 #include "session_requests.h"
+#include "session_tools.h"
 #include "sessions_priv.h"
 
 static void
@@ -33,6 +34,7 @@ dismantle(struct session *session, const char *reason, const struct kg_error *op
     session_commands_end(session, &err);
     session_downloads_end(session, &err);
     session_requests_end(session);
+    session_tools_end(session);
     session_installs_end(session, &err);
     session_ports_end(session, &err);
     session_watches_end(session, &err);

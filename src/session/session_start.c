@@ -9,6 +9,7 @@
 #include "pool.h"
 #include "session.h"
 #include "session_requests.h"
+#include "session_tools.h"
 #include "sessions_priv.h"
 
 enum { RANDOM_ID_LEN = 16, MAX_CLAIMS = 8, ADOPT_TIMEOUT_MS = 10 * 1000 };
@@ -57,6 +58,13 @@ session_on_request(struct sandbox *sandbox, const struct sandbox_request *reques
     return session_requests_take(arg, request);
 }
 
+static void
+session_on_tools(struct sandbox *sandbox, int fd, void *arg)
+{
+    (void)sandbox;
+    session_tools_take(arg, fd);
+}
+
 static void session_on_adopted(struct sandbox *sandbox, void *arg);
 
 // A sandbox of the pool is ready already: on_ready is for adopted ones.
@@ -66,6 +74,7 @@ static const struct sandbox_events session_sandbox_events = {
     .on_kernel_exit = session_on_kernel_exit,
     .on_kernel_memory = session_on_kernel_memory,
     .on_request = session_on_request,
+    .on_tools = session_on_tools,
 };
 
 static void ask_pool(struct session *session);

@@ -21,6 +21,7 @@ sessions_new(struct loop *loop, const struct sessions_settings *settings)
     TAILQ_INIT(&sessions->ending);
     sessions_downloads_init(sessions);
     sessions_ports_init(sessions);
+    sessions_tools_init(sessions);
     sessions_watches_init(sessions);
     sessions_kernels_init(sessions);
     const struct pool_settings pool_settings = {
@@ -48,6 +49,7 @@ sessions_free(struct sessions *sessions)
     pool_free(sessions->pool);
     sessions_downloads_fini(sessions);
     sessions_ports_fini(sessions);
+    sessions_tools_fini(sessions);
     sessions_watches_fini(sessions);
     sessions_kernels_fini(sessions);
     free(sessions);
@@ -148,6 +150,7 @@ sessions_set_several_owners(struct sessions *sessions, bool several_owners)
     budget_set_several_owners(&sessions->downloads, several_owners);
     budget_set_several_owners(&sessions->ports, several_owners);
     budget_set_several_owners(&sessions->watches, several_owners);
+    budget_set_several_owners(&sessions->tool_bytes, several_owners);
     budget_set_several_owners(&sessions->further_kernels, several_owners);
     if (sessions->settings.packages)
         packages_set_several_owners(sessions->settings.packages, several_owners);

@@ -51,9 +51,10 @@ struct sessions_settings {
     struct packages *packages;                 // NULL: no packages can be installed
     bool install_from_code;                    // code in the sandboxes may install them, too
     int64_t sandbox_start_timeout_ms;
-    int64_t adopt_timeout_ms;   // for code that adopted kernels are still running
-    int64_t max_savepoints;     // of a session
-    size_t max_further_kernels; // of all sessions (session_kernels.h), at most
+    int64_t adopt_timeout_ms;     // for code that adopted kernels are still running
+    int64_t max_savepoints;       // of a session
+    size_t max_tool_result_bytes; // as JSON; a larger one becomes a file
+    size_t max_further_kernels;   // of all sessions (session_kernels.h), at most
 };
 
 struct sessions *sessions_new(struct loop *loop, const struct sessions_settings *settings);

@@ -176,6 +176,11 @@ struct session {
     size_t n_public_ports;
     TAILQ_HEAD(, session_watch) watches;
     LIST_HEAD(, code_request) requests;
+    LIST_HEAD(, tool_caller) tool_callers; // connections of code that calls tools
+    int n_tool_callers;
+    double tool_calls_left;        // at this time; more with every millisecond
+    int64_t tool_calls_ms;         // of that
+    struct loop_timer *tools_pace; // while a caller is paused
     struct loop_timer *install_step;
     json_t *packages; // {name: description} of requested packages
     struct session_restart restart;
@@ -203,6 +208,7 @@ struct sessions {
     struct budget ports; // places: connections to ports
     TAILQ_HEAD(, session_port) ports_waiting;
     struct loop_timer *ports_step;
+    struct budget tool_bytes;      // lines of calls, and answers that code has not read
     struct budget watches;         // places: watches of folders
     struct budget further_kernels; // places
     bool pool_ended;
@@ -261,6 +267,9 @@ void sessions_downloads_fini(struct sessions *sessions);
 // The same for connections to ports.
 void sessions_ports_init(struct sessions *sessions);
 void sessions_ports_fini(struct sessions *sessions);
+// The memory for calls of tools.
+void sessions_tools_init(struct sessions *sessions);
+void sessions_tools_fini(struct sessions *sessions);
 // The places for watches of folders.
 void sessions_watches_init(struct sessions *sessions);
 void sessions_watches_fini(struct sessions *sessions);

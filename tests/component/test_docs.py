@@ -204,6 +204,8 @@ MAKERS = ("PUT", "files/{path}"), ("POST", "tokens"), ("POST", "files")
 ENDLESS = "GET", "/api/v1/sessions/{id}/watch"
 # Needs code that waits for it: test_input.py.
 INPUT = "POST", "/api/v1/executions/{id}/input"
+# The same: e2e/test_tools.py.
+TOOL_RESULTS = "POST", "/api/v1/executions/{id}/tool_results"
 # Need a kernel that can fork: Savepoints in tests/support checks the answers of e2e/test_savepoints.py.
 FORKS = {
     (method, path)
@@ -270,7 +272,7 @@ def ask(gateway, method, path, ids):
     # What makes a file comes first, what ends a session last. A key cannot log out: test_logins.py.
     # WebSockets are in test_terminals.py, watches in test_watch.py, input in test_input.py.
     sorted(
-        OPERATIONS.keys() - {("POST", "/api/v1/logout"), WEBSOCKET, ENDLESS, INPUT} - FORKS,
+        OPERATIONS.keys() - {("POST", "/api/v1/logout"), WEBSOCKET, ENDLESS, INPUT, TOOL_RESULTS} - FORKS,
         key=lambda it: ({"PUT": 0, "DELETE": 2}.get(it[0], 1), -len(it[1]), it),
     ),
     ids=str,

@@ -175,7 +175,8 @@ def test_every_answer_is_documented(release, index, tmp_path):
     # Those of a command need one that runs: test_docs.py. A terminal is a WebSocket: test_terminals.py.
     # A watch has no end: test_watch.py. Input needs code that waits for it: test_input.py.
     # Savepoints need a kernel that can fork: e2e/test_savepoints.py.
-    elsewhere = "/terminal", "/watch", "/executions/{id}/input"
+    # The same for calls of tools: e2e/test_tools.py.
+    elsewhere = "/terminal", "/watch", "/executions/{id}/input", "/tool_results"
     forks = "/savepoints", "/branches"
     asked = {it for it in OPERATIONS if "{command}" not in it[1] and not it[1].endswith(elsewhere)}
     asked = {it for it in asked if it[0] == "GET" or not any(part in it[1] for part in forks)} - OF_ACCOUNTS

@@ -25,6 +25,7 @@ ALLOWED = {
     ("GET", "/api/v1/executions/{id}"): {"read", "run"},
     ("POST", "/api/v1/executions/{id}/interrupt"): {"run"},
     ("POST", "/api/v1/executions/{id}/input"): {"run"},
+    ("POST", "/api/v1/executions/{id}/tool_results"): {"run"},
     ("GET", "/api/v1/sessions/{id}"): {"read", "run"},
     ("POST", "/api/v1/sessions/{id}/interrupt"): {"run"},
     ("POST", "/api/v1/sessions/{id}/restart"): {"run"},

@@ -98,7 +98,7 @@ on_kernel_exit(struct sandbox *sandbox, const char *name, int pid, int exit_code
 }
 
 static const struct sandbox_events sandbox_events = {on_sandbox_ready, on_sandbox_gone,
-                                                     on_kernel_exit, NULL, NULL};
+                                                     on_kernel_exit, NULL, NULL, NULL};
 
 static void
 on_started(struct kernel *kernel, const struct kg_error *err, void *arg)

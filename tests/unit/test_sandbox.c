@@ -363,7 +363,7 @@ on_kernel_exit(struct sandbox *sandbox, const char *kernel, int pid, int exit_co
     f->oom = oom;
 }
 
-static const struct sandbox_events events = {on_ready, on_gone, on_kernel_exit, NULL, NULL};
+static const struct sandbox_events events = {on_ready, on_gone, on_kernel_exit, NULL, NULL, NULL};
 static const struct sandbox_spec spec = {.agent_idle_timeout_s = 60,
                                          .ready_timeout_ms = PATIENCE_MS};
 

@@ -28,8 +28,9 @@ struct execute_body {
     const json_t *env;       // or NULL
     bool keep_running;
     bool allow_stdin;
-    bool savepoint;     // one is made before it runs
-    const char *branch; // the kernel's name; NULL: the default one of `spec`
+    bool savepoint;      // one is made before it runs
+    const char *branch;  // the kernel's name; NULL: the default one of `spec`
+    const json_t *tools; // tool_list_new(); or NULL
 };
 KG_MUST_CHECK int execute_body_parse(const struct api_context *context, const json_t *root,
                                      struct execute_body *ret, struct kg_error *err);
@@ -59,6 +60,15 @@ KG_MUST_CHECK int branch_body_parse(const struct api_context *context, const jso
                                     struct savepoint_body *ret, struct kg_error *err);
 // An object without members.
 KG_MUST_CHECK int empty_body_parse(const json_t *root, struct kg_error *err);
+
+// The body of POST executions/{id}/tool_results; borrowed. `wait`: the answer comes when the code
+// has ended, or its calls wait again.
+struct tool_results_body {
+    const json_t *results; // execution_give_results()
+    bool wait;
+};
+KG_MUST_CHECK int tool_results_body_parse(const json_t *root, struct tool_results_body *ret,
+                                          struct kg_error *err);
 
 // The body of POST executions/{id}/input; borrowed.
 KG_MUST_CHECK int execution_input_body_parse(const json_t *root, const char **ret,
@@ -238,7 +248,13 @@ typedef void (*execute_started_fn)(struct http_request *request, struct api_cont
 void execute_start(struct http_request *request, struct api_context *context,
                    execute_started_fn on_started);
 
-// Streams the execution's lines after `after_seq` as the answer.
+// Gathers the lines that no such answer has had yet, until the execution has ended, or its calls of
+// tools wait for the client.
+void execution_gather_start(struct http_request *request, struct api_context *context,
+                            struct execution *execution);
+
+// Streams the execution's lines after `after_seq` as the answer, and again those of calls of tools
+// that wait still.
 void execution_stream_start(struct http_request *request, struct api_context *context,
                             struct execution *execution, int64_t after_seq);
 

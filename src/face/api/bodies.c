@@ -148,10 +148,10 @@ int
 execute_body_parse(const struct api_context *context, const json_t *root, struct execute_body *ret,
                    struct kg_error *err)
 {
-    static const char *const names[] = {"code",        "session_id", "kernel",        "language",
-                                        "timeout",     "variables",  "on_disconnect", "env",
-                                        "allow_stdin", "savepoint",  "branch",        NULL};
-    *ret = (struct execute_body){0};
+    static const char *const names[] = {
+        "code", "session_id",  "kernel",    "language", "timeout", "variables", "on_disconnect",
+        "env",  "allow_stdin", "savepoint", "branch",   "tools",   NULL};
+    *ret = (struct execute_body){.tools = member(root, "tools")};
     if (check_names(root, names, err) < 0 || take_code(context, root, &ret->code, err) < 0 ||
         take_string(root, "session_id", &ret->session_id, err) < 0 ||
         take_spec(context, root, &ret->spec, err) < 0 ||
@@ -255,6 +255,19 @@ empty_body_parse(const json_t *root, struct kg_error *err)
 {
     static const char *const names[] = {NULL};
     return check_names(root, names, err);
+}
+
+int
+tool_results_body_parse(const json_t *root, struct tool_results_body *ret, struct kg_error *err)
+{
+    static const char *const names[] = {"results", "wait", NULL};
+    *ret = (struct tool_results_body){.results = member(root, "results")};
+    if (check_names(root, names, err) < 0 || take_flag(root, "wait", &ret->wait, err) < 0)
+        return -1;
+    if (!ret->results)
+        return kg_error_set(err, KG_INVALID, 0,
+                            "results is missing: a list of {\"call_id\", \"result\" or \"error\"}");
+    return 0;
 }
 
 int

@@ -10,6 +10,7 @@
 #include "session_kernels.h"
 #include "session_savepoints.h"
 #include "sessions.h"
+#include "tool_list.h"
 
 // A request whose body is being read, and whose session is opened then. While a worker reads the
 // body, only the worker touches this; of `context` it uses immutable fields only.
@@ -22,6 +23,7 @@ struct pending {
     struct execute_body body; // borrowed from `root`
     char *variables;          // JSON text, since values take many times as much memory
     char *env;                // the same
+    struct tool_list *tools;  // or NULL
     struct session_open *open;
     struct session *session; // while its savepoint is made
     char kernel[KERNEL_MAX_NAME_LEN + 1];
@@ -40,6 +42,7 @@ pending_free(void *arg)
     json_decref(pending->root);
     free(pending->variables);
     free(pending->env);
+    tool_list_unref(pending->tools);
     free(pending);
 }
 KG_DEFINE_AUTO(pending, pending_free)
@@ -72,6 +75,15 @@ execute_read_body(const char *text, size_t len, void *arg)
         json_decref(KG_STEAL(pending->root));
         return;
     }
+    if (pending->body.tools) {
+        pending->tools = tool_list_new(pending->body.tools, &pending->err);
+        if (!pending->tools) {
+            json_decref(KG_STEAL(pending->root));
+            return;
+        }
+        json_object_del(pending->root, "tools");
+        pending->body.tools = NULL;
+    }
     pending->variables = take_as_text(pending->root, text, len, "variables");
     pending->env = take_as_text(pending->root, text, len, "env");
     pending->body.variables = pending->body.env = NULL;
@@ -95,6 +107,7 @@ execute_run(struct pending *waiting, struct session *session, struct kernel *ker
         .keep_running = pending->body.keep_running,
         .allow_stdin = pending->body.allow_stdin,
         .savepoint = savepoint,
+        .tools = pending->tools,
     };
     struct kg_error err = {0};
     KG_AUTO(execution) execution = session_execute(session, kernel, &code, &err);

@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// POST execute_sync: the lines of an execution as one answer. Lines beyond the size limit are
-// dropped and counted, as for a slow reader. Lines are held in the log until the answer is written,
-// which happens on a worker if it is large.
+// POST execute_sync, and POST executions/{id}/tool_results that waits: the lines of an execution as
+// one answer, when it has ended, or when its calls of tools wait and it prints nothing more. Lines
+// beyond the size limit are dropped and counted, as for a slow reader. Lines are held in the log
+// until the answer is written, which happens on a worker if it is large.
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "api_priv.h"
 #include "metrics.h"
 
-enum { LARGE_ANSWER = 64 << 10 };
+enum { LARGE_ANSWER = 64 << 10, QUIET_MS = 50 };
 
 // A line of the log, or (`held` NULL) a copy.
 struct gathered_line {
@@ -32,7 +34,11 @@ struct gathering {
     struct http_request *request;
     struct loop *loop;
     struct subscription *subscription;
-    struct gathered_line *lines; // the last one is `done`
+    struct execution *execution; // the subscription's
+    struct loop_timer *quiet;    // since the last line; runs while calls may wait
+    json_t *calls;               // that wait; NULL: the last line is `done`
+    int64_t seq;                 // of the last line
+    struct gathered_line *lines;
     size_t n_lines;
     size_t max_bytes;
     size_t bytes;
@@ -46,6 +52,8 @@ static void
 gathering_free(void *arg)
 {
     struct gathering *gathering = arg;
+    loop_timer_free(gathering->quiet);
+    json_decref(gathering->calls);
     for (size_t i = 0; i < gathering->n_lines; i++) {
         struct gathered_line *line = &gathering->lines[i];
         if (line->held)
@@ -133,14 +141,12 @@ append_list(struct buf *answer, const char *name, struct buf *list)
     buf_fini(list);
 }
 
-// Writes the envelope with the lists and the members of the line `done`.
+// Writes the envelope with the lists and the members of `end`, the last line or what takes its
+// place.
 static void
-write_envelope(struct answer *answer, const struct gathered_line *last)
+write_envelope(struct answer *answer, const json_t *end)
 {
-    json_auto_t *done = json_loadb(last->text, last->len, 0, NULL);
-    json_object_del(done, "type");
-    json_object_del(done, "seq");
-    KG_AUTO_FREE char *members = json_dumps(done, JSON_COMPACT | JSON_REAL_PRECISION(15));
+    KG_AUTO_FREE char *members = json_dumps(end, JSON_COMPACT | JSON_REAL_PRECISION(15));
     struct buf *text = &answer->text;
     buf_append_str(text, "{\"resultCode\":0,\"resultMsg\":\"success\",\"data\":{");
     append_list(text, "texts", &answer->texts);
@@ -151,17 +157,28 @@ write_envelope(struct answer *answer, const struct gathered_line *last)
     buf_append_str(text, "}");
 }
 
+static json_t *
+parse_done(const struct gathering *gathering)
+{
+    const struct gathered_line *last = &gathering->lines[gathering->n_lines - 1];
+    json_t *done = json_loadb(last->text, last->len, 0, NULL);
+    json_object_del(done, "type");
+    json_object_del(done, "seq");
+    return done;
+}
+
 static void
 gathering_write(void *arg)
 {
     struct gathering *gathering = arg;
-    const struct gathered_line *last = &gathering->lines[gathering->n_lines - 1];
-    for (const struct gathered_line *line = gathering->lines; line <= last; line++) {
-        if (line == last)
+    for (size_t i = 0; i < gathering->n_lines; i++) {
+        const struct gathered_line *line = &gathering->lines[i];
+        if (i == gathering->n_lines - 1)
             append_dropped(gathering);
         append_line(&gathering->answer, line->text, line->len);
     }
-    write_envelope(&gathering->answer, last);
+    json_auto_t *end = gathering->calls ? json_incref(gathering->calls) : parse_done(gathering);
+    write_envelope(&gathering->answer, end);
 }
 
 // ---- The lines ------------------------------------------------------------------------------
@@ -197,21 +214,11 @@ gathering_keep(struct gathering *gathering, const char *text, size_t len)
     gathering->bytes += len;
 }
 
+// There are no more lines for this answer.
 static void
-gathering_on_lines(void *arg)
+gathering_finish(struct gathering *gathering)
 {
-    struct gathering *gathering = arg;
-    size_t len;
-    for (const char *line; (line = subscription_next(gathering->subscription, &len));) {
-        if (gathering->bytes + len > gathering->max_bytes && !is_type(line, len, "\"done\"")) {
-            gathering->dropped_bytes += len;
-            gathering->dropped_messages++;
-        } else {
-            gathering_keep(gathering, line, len);
-        }
-    }
-    if (!subscription_finished(gathering->subscription))
-        return;
+    execution_set_gathered_seq(gathering->execution, gathering->seq);
     if (gathering->bytes > LARGE_ANSWER) {
         gathering->work =
             loop_work_start(gathering->loop, loop_lane_of(http_request_owner(gathering->request)),
@@ -220,6 +227,54 @@ gathering_on_lines(void *arg)
     }
     gathering_write(gathering);
     gathering_reply(gathering);
+}
+
+// Nothing has come for a while.
+static void
+gathering_on_quiet(void *arg)
+{
+    struct gathering *gathering = arg;
+    json_auto_t *calls = execution_waiting_calls(gathering->execution);
+    size_t i;
+    json_t *call;
+    if (json_array_size(calls) == 0)
+        return;
+    json_array_foreach(calls, i, call)
+        json_object_del(call, "seq");
+    gathering->calls = json_pack("{s:s, s:s, s:s, s:O}", "status", "tool_calls", "execution_id",
+                                 execution_id(gathering->execution), "session_id",
+                                 execution_session_id(gathering->execution), "tool_calls", calls);
+    gathering_finish(gathering);
+}
+
+static int64_t
+seq_of(const char *line, size_t len)
+{
+    size_t seq_len;
+    const char *seq = json_member(line, len, "seq", &seq_len);
+    return seq ? strtoll(seq, NULL, 10) : 0;
+}
+
+static void
+gathering_on_lines(void *arg)
+{
+    struct gathering *gathering = arg;
+    size_t len;
+    if (gathering->work || gathering->calls)
+        return; // it is being answered
+    for (const char *line; (line = subscription_next(gathering->subscription, &len));) {
+        gathering->seq = seq_of(line, len);
+        if (gathering->bytes + len > gathering->max_bytes && !is_type(line, len, "\"done\"")) {
+            gathering->dropped_bytes += len;
+            gathering->dropped_messages++;
+        } else {
+            gathering_keep(gathering, line, len);
+        }
+    }
+    if (subscription_finished(gathering->subscription))
+        gathering_finish(gathering);
+    else if (execution_tools(gathering->execution))
+        loop_timer_start(gathering->quiet, QUIET_MS);
 }
 
 // If there is no answer yet, the client has left.
@@ -235,15 +290,19 @@ gathering_end(void *arg)
         gathering_free(gathering);
 }
 
-static void
-start_gathering(struct http_request *request, struct api_context *context,
-                struct execution *execution)
+void
+execution_gather_start(struct http_request *request, struct api_context *context,
+                       struct execution *execution)
 {
     struct gathering *gathering = KG_NEW(struct gathering);
+    int64_t after = execution_gathered_seq(execution);
     gathering->request = request;
+    gathering->execution = execution;
+    gathering->seq = after;
+    gathering->quiet = loop_timer_new(context->loop, gathering_on_quiet, gathering);
     gathering->loop = context->loop;
     gathering->max_bytes = context->face->max_output_bytes;
-    gathering->subscription = execution_subscribe(execution, 0, gathering_on_lines, gathering);
+    gathering->subscription = execution_subscribe(execution, after, gathering_on_lines, gathering);
     http_request_own(request, gathering, gathering_end);
     gathering_on_lines(gathering);
 }
@@ -251,5 +310,5 @@ start_gathering(struct http_request *request, struct api_context *context,
 void
 handle_execute_sync(struct http_request *request, void *arg)
 {
-    execute_start(request, arg, start_gathering);
+    execute_start(request, arg, execution_gather_start);
 }

@@ -120,6 +120,21 @@ static const struct http_pace_rule crowded_rule = {
     .on_slow = stream_on_stalled,
 };
 
+// A client that comes back has read the lines of these calls, but may have lost them.
+static void
+stream_waiting_calls(struct execution_stream *stream, int64_t after_seq)
+{
+    json_auto_t *calls = execution_waiting_calls(stream->execution);
+    size_t i;
+    json_t *call;
+    json_array_foreach(calls, i, call) {
+        if (json_integer_value(json_object_get(call, "seq")) > after_seq)
+            continue; // its line follows
+        json_object_set_new(call, "type", json_string("tool_call"));
+        stream_watch_line(stream->watch, call);
+    }
+}
+
 void
 execution_stream_start(struct http_request *request, struct api_context *context,
                        struct execution *execution, int64_t after_seq)
@@ -142,6 +157,7 @@ execution_stream_start(struct http_request *request, struct api_context *context
     http_stream_start(request, 200, "application/x-ndjson; charset=utf-8");
     http_stream_on_drain(request, STREAM_LOW_WATERMARK, stream_pump, stream);
     stream_watch_start(stream->watch);
+    stream_waiting_calls(stream, after_seq);
     if (subscription_finished(stream->subscription))
         stream_end(stream); // there are no lines after `after_seq`
     else

@@ -1,0 +1,228 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tools that real code calls, and that its client answers: from Python, asyncio, threads, children, shells, Deno."""
+
+import json
+import time
+
+import pytest
+from kernelgate import problem
+from tool_client import ToolClient, errors_of
+
+WEATHER = {
+    "name": "weather",
+    "description": "The weather of a city.\nIn degrees.",
+    "input_schema": {
+        "type": "object",
+        "properties": {
+            "city": {"type": "string", "description": "its name"},
+            "days": {"type": "integer", "minimum": 1, "maximum": 7, "default": 1},
+        },
+        "required": ["city"],
+        "additionalProperties": False,
+    },
+}
+ADD = {
+    "name": "add",
+    "description": "Adds two numbers",
+    "input_schema": {
+        "type": "object",
+        "properties": {"a": {"type": "number"}, "b": {"type": "number"}},
+        "required": ["a", "b"],
+    },
+}
+
+
+def weather(city, days=1):
+    return [{"city": city, "day": day, "degrees": len(city) + day} for day in range(days)]
+
+
+@pytest.fixture
+def client(gateway, session):
+    return ToolClient(
+        gateway,
+        session,
+        {"weather": weather, "add": lambda a, b: a + b, "odd-name!": lambda **more: more},
+        [WEATHER, ADD, {"name": "odd-name!"}],
+    )
+
+
+def test_a_call(client):
+    lines = client.run("import tools\ntools.weather(city='Oslo', days=2)")
+    assert lines.status == "ok"
+    assert "'degrees': 5" in lines.one("result")["text"]
+    called, ended = lines.one("tool_call"), lines.one("tool_result")
+    assert called["name"] == "weather" and called["arguments"] == {"city": "Oslo", "days": 2}
+    assert (ended["call_id"], ended["status"]) == (called["call_id"], "ok")
+
+
+def test_what_code_sees(client):
+    code = """
+import tools, inspect
+print(dir(tools))
+print(tools.find("degrees"))
+print(inspect.signature(tools.weather))
+help(tools.weather)
+print(tools.call("odd-name!", {"x y": 1}), tools.odd_name_(z=2))
+"""
+    text = client.run(code).text()
+    assert "'add'" in text and "'odd_name_'" in text and "'weather'" in text
+    assert "{'weather': 'The weather of a city.\\nIn degrees.'}" in text
+    assert "(*, city: str, days: int = 1)" in text
+    assert "city (string): its name" in text
+    assert "{'x y': 1} {'z': 2}" in text
+
+
+def test_wrong_arguments_are_not_sent(client):
+    for code, message in {
+        "tools.weather(days=1)": 'arguments: "city" is missing',
+        "tools.weather(city=1)": "arguments.city: must be a string, not an integer",
+        "tools.weather(city='x', days=8)": "arguments.days: must be at most 7",
+        "tools.weather(city='x', when=1)": 'arguments: there is no "when"',
+        "tools.call('none')": 'there is no tool "none"',
+    }.items():
+        lines = client.run(f"import tools\n{code}")
+        assert [message in error for error in errors_of(lines)] == [True], (code, lines)
+    assert client.calls == []
+    [error] = errors_of(client.run("tools.weather('Oslo')"))
+    assert error.startswith("TypeError: weather() takes arguments by name only")
+    [error] = errors_of(client.run("tools.none"))
+    assert "there is no tool none: there are weather, add, odd-name!" in error
+
+
+def test_an_error_of_the_tool(client):
+    lines = client.run("import tools\ntools.call('odd-name!', {'city': object()})")
+    assert "cannot be an argument of a tool" in errors_of(lines)[0]
+    client.tools["add"] = lambda a, b: 1 / 0
+    lines = client.run(
+        "try:\n    tools.add(a=1, b=2)\nexcept tools.ToolError as error:\n    print(error, error.code)"
+    )
+    assert lines.text() == "ZeroDivisionError: division by zero tool_error\n"
+
+
+def test_fifty_side_by_side(client):
+    code = """
+import asyncio, tools
+sums = await asyncio.gather(*[tools.aio.add(a=n, b=1) for n in range(50)])
+sum(sums)
+"""
+    with client.stream(code) as reader:
+        execution = reader.response.headers["x-execution-id"]
+        calls = [reader.next_of("tool_call") for _ in range(50)]
+        results = [(call["call_id"], client.result_of(call)) for call in reversed(calls)]
+        client.answer(execution, *results)
+        lines = reader.rest()
+    assert lines.one("result")["text"] == "1275"
+
+
+def test_from_threads_children_and_shells(client):
+    code = """
+import concurrent.futures, json, subprocess, sys, tools
+with concurrent.futures.ThreadPoolExecutor(8) as threads:
+    print(sorted(threads.map(lambda n: tools.add(a=n, b=n), range(8))))
+child = "import kernelgate_tools as t; print(t.add(a=20, b=22))"
+print(subprocess.run([sys.executable, "-c", child], capture_output=True, text=True))
+def sh(line):
+    done = subprocess.run(line, shell=True, capture_output=True, text=True)
+    print(done.returncode, done.stdout, done.stderr)
+sh("kg-tool add --a 1 --b 2.5")
+sh("kg-tool weather --city 'New York'")
+sh("echo '{\\"a\\": 3, \\"b\\": 4}' | kg-tool add --json -")
+sh("kg-tool add --a x --b 1")
+sh("kg-tool missing")
+sh("kg-tool")
+sh("kg-tool weather --help")
+"""
+    text = client.run(code).text()
+    assert "[0, 2, 4, 6, 8, 10, 12, 14]" in text
+    assert "stdout='42\\n'" in text
+    assert "0 3.5\n" in text and '0 [{"city": "New York", "day": 0' in text and "0 7\n" in text
+    assert "1  kg-tool: arguments.a: must be a number, not a string\n" in text
+    assert "2  kg-tool: there is no tool missing; there are: weather, add, odd-name!\n" in text
+    assert "0 weather\tThe weather of a city.\nadd\tAdds two numbers\nodd-name!\n" in text
+    assert "--city (string, required)  its name" in text
+
+
+def test_a_module_of_the_users_own_wins(client, run):
+    run("open('tools.py', 'w').write('mine = 1')")
+    lines = client.run("import tools, kernelgate_tools; (tools.mine, kernelgate_tools.add(a=1, b=1))")
+    assert lines.one("result")["text"] == "(1, 2)"
+
+
+def test_without_tools(gateway, session, run):
+    lines = run("import tools; [name for name in dir(tools) if name.islower() and name != 'aio']")
+    assert lines.one("result")["text"] == "['call', 'find']"
+    empty = ToolClient(gateway, session, {}, [])
+    assert empty.run("tools.find()").one("result")["text"] == "{}"
+    [error] = errors_of(empty.run("tools.search(q=1)"))
+    assert "there is no tool search: this execution was given none" in error
+    [error] = errors_of(run("tools.call('search')"))
+    assert "no code that has tools runs now" in error
+
+
+def test_an_interrupt_while_a_call_waits(client, gateway, run):
+    code = "import tools\ntry:\n    tools.add(a=1, b=2)\nfinally:\n    print('cleaned up')"
+    with client.stream(code) as reader:
+        call = reader.next_of("tool_call")
+        execution = reader.response.headers["x-execution-id"]
+        gateway.client.post(f"/api/v1/executions/{execution}/interrupt")
+        lines = reader.rest()
+    assert lines.status == "interrupted" and "cleaned up" in lines.text()
+    assert lines.one("tool_result")["status"] == "cancelled"
+    late = gateway.client.post(
+        f"/api/v1/executions/{execution}/tool_results",
+        json={"results": [{"call_id": call["call_id"], "result": 3}]},
+    )
+    problem(late, 409, "tool_call_ended")
+    assert client.run("tools.add(a=1, b=2)").one("result")["text"] == "3"
+
+
+def test_waiting_does_not_use_up_the_time_limit(client):
+    with client.stream("import tools\ntools.add(a=1, b=2)", timeout=2) as reader:
+        call = reader.next_of("tool_call")
+        time.sleep(3)  # more than the code has
+        client.answer(
+            reader.response.headers["x-execution-id"], (call["call_id"], {"result": "late"})
+        )
+        lines = reader.rest()
+    assert lines.status == "ok" and lines.one("result")["text"] == "'late'"
+    assert client.run("import time; time.sleep(60)", timeout=1).status == "timeout"
+
+
+def test_a_large_result_becomes_a_file(client):
+    client.tools["weather"] = lambda city, days=1: ["x" * 1000] * 2000
+    code = "r = tools.weather(city='x')\nprint(r[:23], len(r.load()), type(r).__name__)"
+    lines = client.run("import tools\n" + code)
+    assert lines.text() == "/mnt/data/tool-results/ 2000 ResultFile\n"
+
+
+def test_a_client_that_comes_back_sees_what_waits(client, gateway):
+    code = "import tools\ntools.add(a=tools.add(a=1, b=2), b=3)"
+    with client.stream(code, on_disconnect="continue") as reader:
+        first = reader.next_of("tool_call")
+        execution = reader.response.headers["x-execution-id"]
+    url = f"/api/v1/executions/{execution}?after={first['seq']}"
+    with gateway.client.stream("GET", url) as response:
+        lines = response.iter_lines()
+        again = json.loads(next(lines))
+        assert again == first
+        client.answer(execution, (again["call_id"], {"result": 3}))
+        second = next(line for line in map(json.loads, lines) if line["type"] == "tool_call")
+        client.answer(execution, (second["call_id"], {"result": 6}))
+        rest = [json.loads(line) for line in lines]
+    assert rest[-1]["status"] == "ok" and any(line.get("text") == "6" for line in rest)
+
+
+def test_by_execute_sync(client):
+    code = """
+import tools
+print("before")
+total = sum(tools.add(a=n, b=0) for n in range(3))
+print("after", total)
+total
+"""
+    answers = client.run_sync(code)
+    assert [answer["status"] for answer in answers] == ["tool_calls"] * 3 + ["ok"]
+    assert answers[0]["texts"] == ["before\n"] and answers[1]["texts"] == []
+    assert answers[-1]["texts"] == ["after 3\n", "3"]
+
+
