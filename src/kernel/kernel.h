@@ -157,6 +157,8 @@ void subscription_abandon(struct subscription *subscription);
 // yet. A newline and a NUL follow its `ret_len` bytes. A reader that fell behind the log's bound
 // gets a `dropped` line first.
 const char *subscription_next(struct subscription *subscription, size_t *ret_len);
+// The seq of the line that was taken last, or after which it began.
+int64_t subscription_seq(const struct subscription *subscription);
 // The length of the line that subscription_next() would return, which stays where it is; 0: there
 // is none now, or it is a `dropped` line, which is short.
 size_t subscription_next_len(const struct subscription *subscription);

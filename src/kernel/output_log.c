@@ -396,6 +396,12 @@ subscription_next(struct subscription *subscription, size_t *ret_len)
     return entry->text;
 }
 
+int64_t
+subscription_seq(const struct subscription *subscription)
+{
+    return subscription->seen_seq;
+}
+
 size_t
 subscription_next_len(const struct subscription *subscription)
 {

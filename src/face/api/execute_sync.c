@@ -4,7 +4,6 @@
 // beyond the size limit are dropped and counted, as for a slow reader. Lines are held in the log
 // until the answer is written, which happens on a worker if it is large.
 
-#include <stdlib.h>
 #include <string.h>
 
 #include "api_priv.h"
@@ -37,7 +36,6 @@ struct gathering {
     struct execution *execution; // the subscription's
     struct loop_timer *quiet;    // since the last line; runs while calls may wait
     json_t *calls;               // that wait; NULL: the last line is `done`
-    int64_t seq;                 // of the last line
     struct gathered_line *lines;
     size_t n_lines;
     size_t max_bytes;
@@ -218,7 +216,7 @@ gathering_keep(struct gathering *gathering, const char *text, size_t len)
 static void
 gathering_finish(struct gathering *gathering)
 {
-    execution_set_gathered_seq(gathering->execution, gathering->seq);
+    execution_set_gathered_seq(gathering->execution, subscription_seq(gathering->subscription));
     if (gathering->bytes > LARGE_ANSWER) {
         gathering->work =
             loop_work_start(gathering->loop, loop_lane_of(http_request_owner(gathering->request)),
@@ -247,14 +245,6 @@ gathering_on_quiet(void *arg)
     gathering_finish(gathering);
 }
 
-static int64_t
-seq_of(const char *line, size_t len)
-{
-    size_t seq_len;
-    const char *seq = json_member(line, len, "seq", &seq_len);
-    return seq ? strtoll(seq, NULL, 10) : 0;
-}
-
 static void
 gathering_on_lines(void *arg)
 {
@@ -263,7 +253,6 @@ gathering_on_lines(void *arg)
     if (gathering->work || gathering->calls)
         return; // it is being answered
     for (const char *line; (line = subscription_next(gathering->subscription, &len));) {
-        gathering->seq = seq_of(line, len);
         if (gathering->bytes + len > gathering->max_bytes && !is_type(line, len, "\"done\"")) {
             gathering->dropped_bytes += len;
             gathering->dropped_messages++;
@@ -298,7 +287,6 @@ execution_gather_start(struct http_request *request, struct api_context *context
     int64_t after = execution_gathered_seq(execution);
     gathering->request = request;
     gathering->execution = execution;
-    gathering->seq = after;
     gathering->quiet = loop_timer_new(context->loop, gathering_on_quiet, gathering);
     gathering->loop = context->loop;
     gathering->max_bytes = context->face->max_output_bytes;

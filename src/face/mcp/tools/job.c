@@ -4,6 +4,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "tool_list.h"
 #include "tools_priv.h"
 
 static const struct outcome_limits model_limits = {
@@ -56,6 +57,8 @@ job_free(struct job *job)
     job_drop_lines(job);
     subscription_free(job->run.subscription);
     execution_unref(job->run.execution);
+    tool_list_unref(job->run.tools);
+    json_decref(job->run.calls);
     outcome_fini(&job->outcome);
     buf_fini(&job->file.data);
     free(job->file.mime);
@@ -63,6 +66,7 @@ job_free(struct job *job)
     json_decref(job->list.gathered);
     json_decref(job->list.waiting);
     loop_timer_free(job->run.more_lines);
+    loop_timer_free(job->run.quiet);
     loop_timer_free(job->deadline);
     loop_timer_free(job->progress.timer);
     free(job);

@@ -22,6 +22,7 @@
 struct charset;
 struct file_kind;
 struct job;
+struct tool_list;
 typedef void (*job_fn)(struct job *job);
 // The session of the job is ready; `kernel` may be NULL if none was asked for.
 typedef void (*job_ready_fn)(struct job *job, struct session *session, struct kernel *kernel);
@@ -72,6 +73,10 @@ struct job {
         struct loop_timer *more_lines;         // reads on in the next iteration of the loop
         STAILQ_HEAD(, large_line) large_lines; // waiting for a worker
         size_t large_bytes;                    // of large_lines
+        struct tool_list *tools;               // that the code may call; or NULL
+        bool with_tools;                       // it was asked for with a list of them
+        struct loop_timer *quiet;              // since the last line; then calls may wait
+        json_t *calls;                         // that wait: the execution has not ended
         job_fn on_done;                        // also for a command
     } run;
     struct outcome outcome; // of the execution or the command; empty while a worker uses it
@@ -169,7 +174,8 @@ struct session *job_find_session(struct job *job, const char *id, struct kg_erro
 
 // ---- Executions and commands (job_run.c, job_lines.c) ----------------------------------------
 
-// Runs code, and calls `fn` after job->outcome has its result. An error ends the job.
+// Runs code, and calls `fn` after job->outcome has its result, or when its calls of job->run.tools
+// wait (job->run.calls). An error ends the job.
 void job_run(struct job *job, struct session *session, struct kernel *kernel, const char *text,
              int64_t timeout_ms, job_fn fn);
 // Runs a command, and calls `fn` after job->outcome has its output and job->command.result its end.

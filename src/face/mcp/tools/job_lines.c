@@ -4,7 +4,10 @@
 
 #include "tools_priv.h"
 
-enum { TURN_BYTES = 256 << 10 }; // of small lines, per iteration of the loop
+enum {
+    TURN_BYTES = 256 << 10, // of small lines, per iteration of the loop
+    QUIET_MS = 50,
+};
 
 // A large line of the log, not copied. A worker reads it, and has the job's outcome meanwhile. Then
 // the line is kept for its image, or released.
@@ -126,9 +129,13 @@ job_on_lines(void *arg)
     if (loop_timer_active(job->run.more_lines))
         return;
     take_lines(job);
-    if (job->work || !subscription_finished(job->run.subscription))
+    if (job->work || !subscription_finished(job->run.subscription)) {
+        if (job->run.quiet)
+            loop_timer_start(job->run.quiet, QUIET_MS);
         return;
+    }
     loop_timer_stop(job->run.more_lines);
+    loop_timer_free(KG_STEAL(job->run.quiet));
     subscription_free(KG_STEAL(job->run.subscription));
     if (json_is_true(json_object_get(job->outcome.done, "kernel_restarted")))
         mcp_call_log(job->call, MCP_LOG_WARNING, JOB_LOGGER,
@@ -136,13 +143,39 @@ job_on_lines(void *arg)
     job->run.on_done(job);
 }
 
+// Nothing has come for a while: if the code waits for tools, the answer says so.
+static void
+job_on_quiet(void *arg)
+{
+    struct job *job = arg;
+    if (job->work || loop_timer_active(job->run.more_lines))
+        return; // job_on_lines() follows
+    json_auto_t *calls = execution_waiting_calls(job->run.execution);
+    size_t i;
+    json_t *call;
+    if (json_array_size(calls) == 0)
+        return;
+    json_array_foreach(calls, i, call)
+        json_object_del(call, "seq");
+    job->run.calls = KG_STEAL(calls);
+    execution_set_gathered_seq(job->run.execution, subscription_seq(job->run.subscription));
+    subscription_free(KG_STEAL(job->run.subscription));
+    job->run.on_done(job);
+}
+
 void
 job_read_lines(struct job *job)
 {
+    int64_t after = execution_gathered_seq(job->run.execution);
     job->outcome.release = subscription_release;
-    job->run.subscription = execution_subscribe(job->run.execution, 0, job_on_lines, job);
+    if (execution_tools(job->run.execution)) {
+        job->run.quiet = loop_timer_new(job->tools->settings.loop, job_on_quiet, job);
+        loop_timer_start(job->run.quiet, QUIET_MS);
+    }
+    job->run.subscription = execution_subscribe(job->run.execution, after, job_on_lines, job);
     if (!job->run.more_lines)
         job->run.more_lines = loop_timer_new(job->tools->settings.loop, job_on_lines, job);
+    loop_timer_start(job->run.more_lines, 0); // for those that are there already
 }
 
 void

@@ -62,7 +62,8 @@ job_run(struct job *job, struct session *session, struct kernel *kernel, const c
 {
     const struct session_code code = {.code = text,
                                       .timeout_ms = timeout_ms,
-                                      .max_image_side = job->tools->settings.max_image_side};
+                                      .max_image_side = job->tools->settings.max_image_side,
+                                      .tools = job->run.tools};
     struct kg_error err = {0};
     job->run.execution = session_execute(session, kernel, &code, &err);
     if (!job->run.execution) {

@@ -23,6 +23,15 @@
         .description = "Runs the code in a copy of the session's variables of that name, which "   \
                        "is made if it is not there. To try something without changing them."       \
     }
+#define TOOLS_PARAM                                                                                \
+    {                                                                                              \
+        .name = "tools", .type = PARAM_OBJECTS,                                                    \
+        .description = "For programs that answer the calls themselves; otherwise leave it out. "   \
+                       "[{name, description, input_schema}]: functions that the code may call "    \
+                       "(import tools; tools.NAME(...)). When it does, the result's "              \
+                       "structuredContent has status \"tool_calls\", and continue_execution "      \
+                       "answers."                                                                  \
+    }
 #define CODE_NOTES                                                                                 \
     "State persists: variables, imports and functions of earlier calls exist (unless a note in "   \
     "the result says that the session was created again). "
@@ -35,6 +44,7 @@ static const struct param run_code_params[] = {
     BRANCH_PARAM,
     SESSION_PARAM,
     TIMEOUT_PARAM,
+    TOOLS_PARAM,
     {0},
 };
 
@@ -43,6 +53,7 @@ static const struct param run_python_params[] = {
     BRANCH_PARAM,
     SESSION_PARAM,
     TIMEOUT_PARAM,
+    TOOLS_PARAM,
     {0},
 };
 
@@ -50,6 +61,16 @@ static const struct param run_language_params[] = {
     {.name = "code", .required = true, .description = "The code to run."},
     SESSION_PARAM,
     TIMEOUT_PARAM,
+    TOOLS_PARAM,
+    {0},
+};
+
+static const struct param continue_params[] = {
+    {.name = "execution_id", .required = true, .description = "As the result has it."},
+    {.name = "results",
+     .type = PARAM_OBJECTS,
+     .required = true,
+     .description = "[{call_id, result}] or [{call_id, error}] of calls that wait, in any order."},
     {0},
 };
 
@@ -182,6 +203,16 @@ const struct tool kernelgate_tools[] = {
         .params = run_code_params,
         .hints = TOOL_DESTRUCTIVE | TOOL_RUNS,
         .run = tool_run_code,
+    },
+    {
+        .name = "continue_execution",
+        .title = "Continue an execution",
+        .description = "Gives code that was run with `tools` the results of its calls, and returns "
+                       "its output since, until it has ended or calls again. For programs that "
+                       "answer the calls themselves.",
+        .params = continue_params,
+        .hints = TOOL_DESTRUCTIVE | TOOL_RUNS,
+        .run = tool_continue_execution,
     },
     {
         .name = "run_command",

@@ -18,6 +18,7 @@ static const struct {
     [PARAM_BOOLEAN] = {"boolean", "true or false"},
     [PARAM_STRINGS] = {"array", "an array of strings"},
     [PARAM_OBJECT] = {"object", "an object"},
+    [PARAM_OBJECTS] = {"array", "an array of objects"},
 };
 
 // Arguments that n8n adds to those of a tool.
@@ -90,6 +91,8 @@ param_schema(const struct mcp_tools *tools, const struct param *param)
         json_pack("{s:s, s:s}", "type", types[param->type].schema, "description", description);
     if (param->type == PARAM_STRINGS)
         json_object_set_new(schema, "items", json_pack("{s:s}", "type", "string"));
+    if (param->type == PARAM_OBJECTS)
+        json_object_set_new(schema, "items", json_pack("{s:s}", "type", "object"));
     if (param->type == PARAM_OBJECT)
         json_object_set_new(schema, "additionalProperties", json_true());
     if (param->choices)
@@ -126,12 +129,12 @@ tool_describe(const struct mcp_tools *tools, const struct tool *tool)
 // ---- The check ------------------------------------------------------------------------------
 
 static bool
-are_strings(const json_t *list)
+are_all(const json_t *list, json_type type)
 {
     size_t i;
     json_t *value;
     json_array_foreach(list, i, value) {
-        if (!json_is_string(value))
+        if (json_typeof(value) != type)
             return false;
     }
     return json_is_array(list);
@@ -150,9 +153,11 @@ has_type(const json_t *value, enum param_type type)
     case PARAM_BOOLEAN:
         return json_is_boolean(value);
     case PARAM_STRINGS:
-        return are_strings(value);
+        return are_all(value, JSON_STRING);
     case PARAM_OBJECT:
         return json_is_object(value);
+    case PARAM_OBJECTS:
+        return are_all(value, JSON_OBJECT);
     }
     return false;
 }

@@ -12,6 +12,7 @@ enum {
     MAX_IMAGES = 20,
     MAX_IMAGE_BYTES = 5 << 20, // of base64; larger images break clients
     MAX_LISTED_FILES = 20,
+    MAX_LISTED_CALLS = 20,
 };
 
 // ---- Sections -------------------------------------------------------------------------------
@@ -213,7 +214,9 @@ with_meta(const struct job *job, json_t *result)
     if (job->run.execution)
         json_object_set_new(meta, "kernelgate/execution_id",
                             json_string(execution_id(job->run.execution)));
-    if (job->outcome.done)
+    if (job->run.calls)
+        json_object_set_new(meta, "kernelgate/status", json_string("tool_calls"));
+    else if (job->outcome.done)
         json_object_set_new(meta, "kernelgate/status", json_string(outcome_status(&job->outcome)));
     if (json_object_size(meta) > 0)
         json_object_set(result, "_meta", meta);
@@ -296,9 +299,46 @@ n_kinds(const struct outcome *outcome)
            (outcome->n_errors > 0) + (outcome->n_items > 0);
 }
 
+// The calls that wait, for a reader; programs read structuredContent.
+static void
+remark_calls(struct buf *text, const struct job *job)
+{
+    KG_AUTO_BUF names = {0};
+    size_t i;
+    const json_t *call;
+    json_array_foreach(job->run.calls, i, call) {
+        if (i == MAX_LISTED_CALLS)
+            break;
+        KG_AUTO_FREE char *arguments = json_dumps(json_object_get(call, "arguments"), JSON_COMPACT);
+        buf_printf(&names, "%s%s: %s(%.200s)", i ? ", " : "",
+                   json_string_value(json_object_get(call, "call_id")),
+                   json_string_value(json_object_get(call, "name")), arguments);
+    }
+    if (i > 0)
+        add_remark(text,
+                   "the code waits for %zu call%s of tools, which continue_execution answers: %s%s",
+                   json_array_size(job->run.calls), json_array_size(job->run.calls) == 1 ? "" : "s",
+                   names.data, i < json_array_size(job->run.calls) ? ", …" : "");
+}
+
+// What programs that bring tools read; NULL: this one has brought none.
+static json_t *
+structured_run(const struct job *job)
+{
+    bool waits = job->run.calls != NULL;
+    if (!job->run.with_tools)
+        return NULL;
+    return json_pack("{s:s, s:s, s:s, s:O*}", "status",
+                     waits ? "tool_calls" : outcome_status(&job->outcome), "execution_id",
+                     execution_id(job->run.execution), "session_id", job->session.id, "tool_calls",
+                     job->run.calls);
+}
+
 json_t *
 result_of_run(struct job *job)
 {
+    bool waits = job->run.calls != NULL;
+    bool is_ok = waits || outcome_is_ok(&job->outcome);
     const struct outcome *outcome = &job->outcome;
     struct sections sections = {.headings = n_kinds(outcome) > 1};
     KG_AUTO_BUF remarks = {0};
@@ -312,7 +352,7 @@ result_of_run(struct job *job)
     add_section(&sections, "error", errors.data, errors.len);
     if (sections.text.len == 0 && n_images > 0)
         add_remark(&remarks, "%zu image%s", n_images, n_images == 1 ? "" : "s");
-    else if (sections.text.len == 0 && outcome->n_items == 0 && outcome_is_ok(outcome) &&
+    else if (!waits && sections.text.len == 0 && outcome->n_items == 0 && is_ok &&
              json_array_size(outcome->files) == 0)
         add_remark(&remarks, "ran without error, and without output: print() shows a value");
     if (cut_output(&sections)) {
@@ -325,11 +365,14 @@ result_of_run(struct job *job)
     remark_images(&remarks, job, n_images);
     remark_files(&remarks, outcome);
     append_file_links(content, job);
-    remark_end(&remarks, job);
+    if (waits)
+        remark_calls(&remarks, job);
+    else
+        remark_end(&remarks, job);
     remark_session(&remarks, job);
     json_array_insert_new(content, 0, text_block(&sections.text, &remarks));
     buf_fini(&sections.text);
-    return with_meta(job, mcp_tool_result(content, NULL, !outcome_is_ok(outcome)));
+    return with_meta(job, mcp_tool_result(content, structured_run(job), !is_ok));
 }
 
 json_t *

@@ -164,6 +164,10 @@ concern(const char *method, const char *params, size_t len, struct http_concern 
         KG_AUTO_FREE char *path = mcp_member_string(args, args_len, "path");
         if (path)
             concern_of_uri(path, ret, ret_name);
+        if (name && strcmp(name, "continue_execution") == 0) {
+            ret->kind = HTTP_CONCERNS_MADE;
+            *ret_name = mcp_member_string(args, args_len, "execution_id");
+        }
         if (name && lists_sessions(name)) {
             ret->kind = HTTP_CONCERNS_ALL;
             ret->target = tools->settings.sessions_target;

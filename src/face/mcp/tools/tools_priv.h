@@ -13,7 +13,8 @@ enum param_type {
     PARAM_INTEGER,
     PARAM_BOOLEAN,
     PARAM_STRINGS,
-    PARAM_OBJECT
+    PARAM_OBJECT,
+    PARAM_OBJECTS,
 };
 
 // A parameter: its schema and its check are made from this. Descriptions of tools and parameters
@@ -177,6 +178,7 @@ extern const struct mcp_provider kernelgate_more;
 
 extern const struct tool kernelgate_tools[];
 void tool_run_code(struct job *job);
+void tool_continue_execution(struct job *job);
 void tool_run_python_code(struct job *job);
 void tool_run_js_code(struct job *job);
 void tool_create_session(struct job *job);

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// run_code, run_python_code, run_js_code, run_command.
+// run_code, run_python_code, run_js_code, continue_execution, run_command.
+
+#include <stdio.h>
 
 #include "script.h"
+#include "tool_list.h"
 
 // ---- Code: in a session's kernel -------------------------------------------------------------
 
@@ -14,6 +17,15 @@ run_code_on_ran(struct job *job)
 static void
 run_language(struct job *job, const char *language)
 {
+    struct kg_error err = {0};
+    const json_t *tools = job_value(job, "tools");
+    job->run.with_tools = tools != NULL;
+    if (tools)
+        job->run.tools = tool_list_new(tools, &err);
+    if (tools && !job->run.tools) {
+        job_fail(job, &err);
+        return;
+    }
     script_run(job, language, JOB_SESSION_OWN, job_string(job, "session_id"), false,
                run_code_on_ran);
 }
@@ -34,6 +46,25 @@ void
 tool_run_js_code(struct job *job)
 {
     run_language(job, "javascript");
+}
+
+void
+tool_continue_execution(struct job *job)
+{
+    struct kg_error err = {0};
+    struct execution *execution =
+        executions_find(job->tools->settings.face->executions, job_string(job, "execution_id"),
+                        mcp_call_owner(job->call), &err);
+    if (!execution || execution_give_results(execution, job_value(job, "results"), &err) < 0) {
+        job_fail(job, &err);
+        return;
+    }
+    snprintf(job->session.id, sizeof job->session.id, "%s", execution_session_id(execution));
+    job->run.execution = execution_ref(execution);
+    job->run.with_tools = true;
+    job->run.on_done = run_code_on_ran;
+    job_start_progress(job);
+    job_read_lines(job);
 }
 
 // ---- Commands: in a session's sandbox --------------------------------------------------------
