@@ -14,6 +14,7 @@ import time
 
 import zmq
 from ipykernel import iostream
+from zmq.eventloop.zmqstream import ZMQStream
 
 # Size limit of one message, however much is printed in 0.2 seconds. Other users of the gateway wait for
 # one piece at a time; larger pieces also cost more per byte, because they exceed the caches.
@@ -28,6 +29,36 @@ _PIPE_BYTES = 1024 * 1024
 _SENDERS_S = 1
 
 _BYTES = (bytes, bytearray, memoryview)
+
+
+# ---- What forks of the kernel print ---------------------------------------------------------
+
+# ipykernel listens for it on a TCP port of loopback, which looks like a server that code has started.
+
+
+def _listen_for_forks(thread):
+    thread._pipe_uuid = os.urandom(16)
+    thread._pipe_address = f"ipc://@kernelgate-{os.urandom(16).hex()}"
+    pipe = thread.socket.context.socket(zmq.PULL)
+    pipe.linger = 0
+    pipe.bind(thread._pipe_address)
+    thread._pipe_in = ZMQStream(pipe, thread.io_loop)
+    thread._pipe_in.on_recv(thread._handle_pipe_msg)
+
+
+def _connect_fork(thread):
+    context = zmq.Context()  # a fork needs one of its own
+    pipe = context.socket(zmq.PUSH)
+    pipe.linger = 3000
+    pipe.connect(thread._pipe_address)
+    return context, pipe
+
+
+iostream.IOPubThread._setup_pipe_in = _listen_for_forks
+iostream.IOPubThread._setup_pipe_out = _connect_fork
+
+
+# ---- Streams --------------------------------------------------------------------------------
 
 
 class _Buffer(io.RawIOBase):

@@ -54,6 +54,11 @@ def serve(gateway, session, script, port):
     return opened
 
 
+def test_a_kernel_is_no_server(gateway, session, run):
+    run("import pandas, matplotlib.pyplot")
+    assert listening(gateway, session) == {}
+
+
 def test_files(gateway, session):
     port = serve(gateway, session, FILES, 8000)
     assert listening(gateway, session)[8000] == "127.0.0.1"
