@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A program that runs code over MCP, and answers the tools that the code calls, with official clients."""
 
+import json
+
 import pytest
 from mcp_clients import WireClient, client_of
 
@@ -96,3 +98,40 @@ def test_errors_and_wrong_answers(client):
         arguments = {"execution_id": execution or waiting["execution_id"], "results": results}
         result = client.call("continue_execution", arguments)
         assert result.is_error == bool(message) and (message or "[]") in result.text
+
+
+# The example of docs/tools.md: two tools, joined and drawn in one call of a model.
+SHOPS = [{"shop": f"shop-{n}", "city": ("Oslo", "Lima", "Pune")[n % 3]} for n in range(300)]
+SALES = [
+    {"shop": f"shop-{n % 300}", "day": n // 300, "amount": n * 7919 % 100} for n in range(9000)
+]
+JOIN = """
+import tools, pandas as pd, matplotlib.pyplot as plt
+shops, sales = pd.DataFrame(tools.shops()), pd.DataFrame(tools.sales())
+by_city = sales.merge(shops, on="shop").groupby("city").amount.sum()
+by_city.plot.bar()
+plt.show()
+print(by_city.to_dict())
+"""
+
+
+def test_two_tools_are_joined_and_drawn_in_one_call(client):
+    given = []
+
+    def give(rows):
+        given.append(len(json.dumps(rows)))
+        return rows
+
+    tools = [{"name": "shops", "description": "All shops"}, {"name": "sales", "description": "All sales"}]
+    functions = {"shops": lambda: give(SHOPS), "sales": lambda: give(SALES)}
+    results = play(client, JOIN, tools, functions, session_id=client.session)
+    last = results[-1]
+    expected = {
+        city: sum(sale["amount"] for sale in SALES if SHOPS[int(sale["shop"][5:])]["city"] == city)
+        for city in ("Lima", "Oslo", "Pune")
+    }
+    assert not last.is_error and str(expected) in last.text and last.image()
+    # Some four characters are a token. The model reads its own code, and the last result.
+    not_read, read = sum(given) // 4, (len(JOIN) + len(last.text)) // 4
+    assert not_read > 100_000 > 500 > read
+    print(f"{not_read} tokens of results did not pass through the model, which read and wrote {read}")
