@@ -9,6 +9,7 @@ import pytest
 from console_page import put
 from kernelgate import HELD, wait_for
 from playwright.sync_api import expect
+from tool_client import ToolClient
 
 
 def elsewhere(console):
@@ -43,6 +44,33 @@ def test_code_of_the_api_is_shown(gateway, tab, sandbox):
         expect(one.locator(".text")).to_have_text("on\n")
         one.get_by_role("button", name="Remove").click()
         expect(one).to_have_count(0)
+
+
+def test_calls_of_tools_are_shown_as_they_happen(gateway, tab, sandbox):
+    def missing(**_):
+        raise KeyError("no such city")
+
+    client = ToolClient(gateway, sandbox, {"add": lambda a, b: a + b, "locate": missing})
+    code = "import tools\ntools.add(a=1, b=2)\ntry:\n    tools.locate(city='X')\nexcept tools.ToolError: pass"
+    console = tab()
+    console.enter(sandbox)
+    expect(console.new_cell).to_be_visible()
+    with client.stream(code) as reader:
+        execution = reader.response.headers["x-execution-id"]
+        call = reader.next_of("tool_call")
+        one = elsewhere(console)
+        one.get_by_role("button", name="Show output").click()
+        calls = one.locator(".tool-calls")
+        calls.get_by_text("1 tool call: 1 waiting").click()
+        expect(calls.locator("tbody tr")).to_have_text(["addwaiting"])
+        assert console.findings() == []
+        client.answer(execution, (call["call_id"], client.result_of(call)))
+        call = reader.next_of("tool_call")
+        client.answer(execution, (call["call_id"], client.result_of(call)))
+        assert reader.rest().status == "ok"
+    expect(calls.locator("summary")).to_have_text("2 tool calls: 1 failed")
+    expect(calls.locator("tbody tr").nth(0)).to_contain_text("adddone")
+    expect(calls.locator("tbody tr").nth(1)).to_contain_text("locatefailed")
 
 
 def test_code_of_the_api_is_interrupted(gateway, tab, sandbox):

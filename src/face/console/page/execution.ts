@@ -5,6 +5,7 @@ import type { Line } from "./api";
 
 const TEXT_MAX = 400_000; // characters of one piece that are shown; the oldest are left out
 const OUTPUTS_MAX = 500;
+const CALLS_MAX = 100; // of tools, that are listed
 
 export type Output =
     | { kind: "text"; stream: "stdout" | "stderr"; text: string; cut: boolean }
@@ -13,15 +14,32 @@ export type Output =
     | { kind: "file"; line: Line }
     | { kind: "note"; text: string };
 
+/** A call of a tool: without a status, it waits. */
+export interface ToolCall {
+    id: string;
+    name: string;
+    status?: string;
+    ms?: number;
+    size?: number; // of the result, as JSON
+}
+
+export interface ToolCalls {
+    shown: ToolCall[]; // the newest
+    total: number;
+    failed: number;
+}
+
 /** An execution that has ended, as it is kept for a reload. */
 export interface KeptExecution {
     outputs: Output[];
+    calls?: ToolCalls;
     done: Line;
     left: number;
 }
 
 export class Execution {
     outputs: Output[] = [];
+    calls: ToolCalls = { shown: [], total: 0, failed: 0 };
     done: Line | null = null;
     seq = 0; // of the last line
     left = 0; // outputs that are not shown
@@ -33,6 +51,7 @@ export class Execution {
     static restore(kept: KeptExecution): Execution {
         const execution = new Execution();
         execution.outputs = kept.outputs;
+        execution.calls = kept.calls ?? execution.calls;
         execution.done = kept.done;
         execution.left = kept.left;
         return execution;
@@ -40,7 +59,7 @@ export class Execution {
 
     /** Null while it goes on. */
     keep(): KeptExecution | null {
-        return this.done && { outputs: this.outputs, done: this.done, left: this.left };
+        return this.done && { outputs: this.outputs, calls: this.calls, done: this.done, left: this.left };
     }
 
     get count(): number | null {
@@ -58,6 +77,7 @@ export class Execution {
         if (line.type === "done") this.done = line;
         else if (line.type === "clear") this.clear(line.wait);
         else if (line.type === "input_request") this.input = line;
+        else if (line.type === "tool_call" || line.type === "tool_result") this.addCall(line);
         else this.show(line);
     }
 
@@ -78,6 +98,21 @@ export class Execution {
         if (!request) return;
         this.input = null;
         this.addText("stdout", `${request.prompt}${this.answers[request.seq!] ?? ""}\n`);
+    }
+
+    /** Adds a call, or how one has ended. Calls of the gateway's MCP servers have no line before that. */
+    private addCall(line: Line) {
+        const { shown, total, failed } = this.calls;
+        const known = shown.some((call) => call.id === line.call_id);
+        const call: ToolCall = { id: line.call_id, name: line.name };
+        if (line.type === "tool_result")
+            Object.assign(call, { status: line.status, ms: line.duration_ms, size: line.bytes });
+        const next = known ? shown.map((other) => (other.id === call.id ? call : other)) : [...shown, call];
+        this.calls = {
+            shown: next.slice(-CALLS_MAX),
+            total: known ? total : total + 1,
+            failed: failed + Number(line.status !== undefined && line.status !== "ok"),
+        };
     }
 
     private clear(wait: boolean) {

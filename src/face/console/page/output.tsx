@@ -10,6 +10,7 @@ import type { Execution, Output } from "./execution";
 import { FileLink } from "./file_link";
 import { bytes } from "./format";
 import { Frame } from "./frame";
+import { ToolCalls } from "./tool_calls";
 
 export function Text({ text, stream }: { text: string; stream: string }) {
     const spans = useMemo(() => parseAnsi(text), [text]);
@@ -168,6 +169,7 @@ export function Outputs({ execution, sessionId }: { execution: Execution; sessio
             {execution.outputs.map((output, i) => (
                 <One key={execution.left + i} output={output} sessionId={sessionId} />
             ))}
+            <ToolCalls calls={execution.calls} />
         </div>
     );
 }
