@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tools that the code of this execution may call: those of the client that has sent the code.
+"""The tools that code may call: those of the client that has sent it, and those of MCP servers of the
+gateway's.
 
     import tools
     tools.search(query="rain", limit=3)          # waits for the result: a Python value, or a ToolError
     await tools.aio.search(query="rain")         # the same for asyncio, so that gather() runs calls side by side
     tools.call("odd name", {"query": "rain"})    # by its name, whatever that is
+    tools.github.search_issues(q="rain")         # of the MCP server that the gateway's operator calls github
     dir(tools), help(tools.search), tools.find("weather")
 
 The module has two names: `tools`, unless there is a tools.py of your own, and `kernelgate_tools`.
@@ -23,6 +25,7 @@ import re as _re
 import socket as _socket
 import sys as _sys
 import threading as _threading
+import time as _time
 import weakref as _weakref
 
 __all__ = ["ResultFile", "ToolError", "aio", "call", "find"]
@@ -87,7 +90,7 @@ def _result_of(answer):
         raise ToolError(message, answer.get("code") or "tool_error")
     if "file" in answer:
         return ResultFile(answer["file"])
-    return answer["tools"] if "tools" in answer else answer["result"]
+    return answer["result"]
 
 
 def _lost():
@@ -286,8 +289,33 @@ async def _ask_async(request):
 # ---- What code sees -------------------------------------------------------------------------
 
 
+def _ask_list(**which):
+    answer = _pool.ask({"method": "list", **which})
+    if "tools" not in answer:
+        _result_of(answer)
+    return answer["tools"], answer.get("servers", ())
+
+
 def _list():
-    return _result_of(_pool.ask({"method": "list"}))
+    """All tools."""
+    return _ask_list()[0]
+
+
+def _list_own():
+    """The tools of the client, and the servers of the gateway."""
+    return _ask_list(server="")
+
+
+_KEPT_S = 5
+_kept = {}
+
+
+def _list_server(server, fresh=False):
+    """The tools of a server. They change seldom, and there may be hundreds: a list is kept for a moment."""
+    known = _kept.get(server)
+    if fresh or not known or _time.monotonic() - known[0] > _KEPT_S:
+        known = _kept[server] = (_time.monotonic(), _ask_list(server=server)[0])
+    return known[1]
 
 
 def _identifier(name):
@@ -336,9 +364,14 @@ def _document(tool):
     return "\n".join(lines)
 
 
+def _own_name(tool):
+    """A tool's name within its server, or that of a client's tool."""
+    return tool["name"][len(tool["server"]) + 1 :] if tool.get("server") else tool["name"]
+
+
 def _describe(function, tool):
-    function.__name__ = function.__qualname__ = _identifier(tool["name"])
-    function.__module__ = "tools"
+    function.__name__ = function.__qualname__ = _identifier(_own_name(tool))
+    function.__module__ = f"tools.{_identifier(tool['server'])}" if tool.get("server") else "tools"
     function.__doc__ = _document(tool)
     try:
         function.__signature__ = _inspect.Signature(list(_parameters(tool["input_schema"])))
@@ -396,18 +429,56 @@ def _refuse_positions(name, args):
         raise TypeError(f"{name}() takes arguments by name only, as in {name}(query=…)")
 
 
+def _choose(known, name):
+    for tool in known:
+        if name in (_own_name(tool), _identifier(_own_name(tool))):
+            return tool
+    return None
+
+
+class _Server:
+    """The tools of an MCP server of the gateway's."""
+
+    def __init__(self, name, is_async):
+        self._name = name
+        self._is_async = is_async
+
+    def __getattr__(self, name):
+        if name.startswith("__"):
+            raise AttributeError(name)
+        tool = _choose(_list_server(self._name), name) or _choose(_list_server(self._name, True), name)
+        if tool is None:
+            known = ", ".join(_own_name(each) for each in _list_server(self._name)[:20])
+            state = next((each for each in _list_own()[1] if each["name"] == self._name), {})
+            why = state.get("error") or (f"there are {known}" if known else "it offers none")
+            raise AttributeError(f"the server {self._name} has no tool {name}: {why}")
+        return _function(tool, self._is_async)
+
+    def __dir__(self):
+        return [_identifier(_own_name(tool)) for tool in _list_server(self._name, True)]
+
+    def __repr__(self):
+        return f"<the tools of the server {self._name}>"
+
+
 def _find(name, is_async):
     if name.startswith("__"):
         raise AttributeError(name)
-    known = _list()
-    for tool in known:
-        if name in (tool["name"], _identifier(tool["name"])):
-            return _function(tool, is_async)
-    if known:
-        why = "there are " + ", ".join(tool["name"] for tool in known[:20])
-    else:
-        why = "this execution was given none"
+    known, servers = _list_own()
+    tool = _choose(known, name)
+    if tool:
+        return _function(tool, is_async)
+    for server in servers:
+        if name in (server["name"], _identifier(server["name"])):
+            return _Server(server["name"], is_async)
+    names = [tool["name"] for tool in known[:20]] + [server["name"] for server in servers]
+    why = "there are " + ", ".join(names) if names else "this execution was given none"
     raise AttributeError(f"there is no tool {name}: {why}")
+
+
+def _names():
+    known, servers = _list_own()
+    return [_identifier(each["name"]) for each in [*known, *servers]]
 
 
 class _Aio:
@@ -419,7 +490,7 @@ class _Aio:
         return _find(name, True)
 
     def __dir__(self):
-        return [_identifier(tool["name"]) for tool in _list()] + ["call"]
+        return [*_names(), "call"]
 
 
 aio = _Aio()
@@ -430,7 +501,7 @@ def __getattr__(name):
 
 
 def __dir__():
-    return [_identifier(tool["name"]) for tool in _list()] + __all__
+    return _names() + __all__
 
 
 # ---- kg-tool --------------------------------------------------------------------------------

@@ -45,6 +45,7 @@ static const struct kg_code_info code_infos[KG_N_CODES] = {
     [KG_SAVEPOINT_FAILED] = {500, "savepoint_failed", "Savepoint failed", false},
     [KG_UNSUPPORTED] = {501, "not_supported", "Not supported", false},
     [KG_PORT_CLOSED] = {502, "port_closed", "Nothing listens on the port", true},
+    [KG_SERVER_DOWN] = {502, "server_down", "Server of tools down", true},
     [KG_PORT_ANSWER] = {502, "port_answer", "Invalid answer of a port", false},
     [KG_PROVISIONER_UNAVAILABLE] = {503, "provisioner_unavailable", "Provisioner unavailable",
                                     true},

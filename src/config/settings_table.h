@@ -133,6 +133,8 @@ SETTING(INTEGER, max_tool_calls, "max-tool-calls", .fallback = "1000", .min = 1,
 SETTING(INTEGER, max_tool_result_bytes, "max-tool-result", .unit = "bytes", .fallback = "1048576", .min = 1024,
         .max = 4194304, .commands = SERVE,
         .help = "size of a tool's result as JSON that code gets as a value; a larger one becomes a file")
+SETTING(STRING, mcp_servers, "mcp-servers", .commands = BOTH,
+        .help = "JSON file of MCP servers whose tools code may call, in the form that MCP clients use; docs/tools.md")
 SETTING(INTEGER, max_execution_time_s, "max-execution-time", .unit = "s", .fallback = "30",
         .min = 1, .max = 86400, .commands = SERVE,
         .aliases = {{"MAX_EXECUTION_TIME"}, {"SANDBOX_EXEC_TIMEOUT_S"}},

@@ -383,6 +383,7 @@ make_sessions(struct core *core)
         .adopt_timeout_ms = config->max_timeout_s * 1000,
         .max_savepoints = config->max_savepoints,
         .max_tool_result_bytes = (size_t)config->max_tool_result_bytes,
+        .upstreams = core->upstreams,
         .max_further_kernels = core->max_further_kernels,
     };
     core->sessions = sessions_new(core->loop, &settings);
@@ -457,6 +458,8 @@ core_prepare(struct core *core, struct kg_error *err)
     core->common_packages = common_packages_list(config, root, err);
     if (!core->common_packages)
         return -1;
+    if (core_load_servers(core, err) < 0)
+        return -1;
     core->kernel_env = kernel_env_make(config, json_array_size(core->common_packages) > 0, err);
     if (!core->kernel_env)
         return -1;
@@ -502,6 +505,7 @@ core_start(struct core *core, struct kg_error *err)
     if (make_forks(core, err) < 0)
         return -1;
     make_contexts(core);
+    core_start_servers(core);
     make_sessions(core);
     make_face_context(core);
     if (provisioner_replica_id(core->provisioner))
@@ -580,6 +584,7 @@ core_fini(struct core *core)
     terminals_free(core->terminals);
     ports_free(core->ports);
     sessions_free(core->sessions);
+    core_free_servers(core);
     forks_free(core->forks);
     packages_free(core->packages);
     executions_free(core->executions);

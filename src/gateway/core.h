@@ -15,7 +15,9 @@
 #include "packages.h"
 #include "pool.h"
 #include "sandbox.h"
+#include "server_process.h"
 #include "sessions.h"
+#include "upstreams.h"
 #include "zygotes.h"
 
 // In the order in which it is made. `config`, `state` (opened), `forgetful` and what is said about
@@ -27,6 +29,8 @@ struct core {
     bool several_owners; // one of them takes half at most of what they share
     int64_t (*max_sessions_of)(const char *owner, const void *arg); // see sessions_settings
     int64_t (*max_memory_of)(const char *owner, const void *arg);   // the same
+    // Whether an owner's key is in the settings; NULL: all owners are the operator.
+    bool (*is_operators)(const char *owner, const void *arg);
     const void *quota_arg;
     struct layout layout;
     struct kernelspecs *specs;
@@ -50,6 +54,9 @@ struct core {
     struct pool_size pool_size;
     json_t *kernel_env;
     struct executions *executions;
+    struct servers_file *servers; // MCP servers whose tools code may call; NULL: there are none
+    struct server_processes *processes; // their programs, where this process starts them
+    struct upstreams *upstreams;
     struct link_key *link_key; // where the gateway dials agents; or NULL
     struct file_links *links;
     struct sandbox_context sandbox_context;
@@ -95,6 +102,14 @@ bool core_is_idle(const struct core *core);
 void core_fini(struct core *core);
 // Prints why a gateway did not start; `is_root`: it was started as root.
 void core_print_failure(const struct kg_error *err, bool is_root);
+
+// ---- tool_servers.c -------------------------------------------------------------------------
+
+// Reads the setting mcp-servers.
+KG_MUST_CHECK int core_load_servers(struct core *core, struct kg_error *err);
+// Connects to the servers.
+void core_start_servers(struct core *core);
+void core_free_servers(struct core *core);
 
 // ---- mcp_face.c -----------------------------------------------------------------------------
 

@@ -178,6 +178,7 @@ examine(const struct config *config)
         if (!has_image(config))
             show_kernels(&engine, specs, &layout);
         works = check_user(config);
+        works &= tool_servers_try(config, print_finding, NULL);
         choices.traits = provisioner_doctor(&engine.settings, print_finding, NULL);
         works &= choices.traits.engine && has_default_kernel(&engine, &choices);
         show_versions(config);

@@ -78,6 +78,13 @@ KG_MUST_CHECK json_t *common_packages_list(const struct config *config, const ch
 KG_MUST_CHECK int link_key_load(const char *configured, const char *state_dir, struct link_key *ret,
                                 struct kg_error *err);
 
+// ---- tool_servers.c -------------------------------------------------------------------------
+
+// Connects to each MCP server of the setting mcp-servers, and says which tools it offers. Whether
+// all do.
+typedef void (*tool_server_fn)(const char *what, bool ok, const char *detail, void *arg);
+bool tool_servers_try(const struct config *config, tool_server_fn fn, void *arg);
+
 // ---- layout.c -------------------------------------------------------------------------------
 
 // Where the parts of an installation are: in ../libexec/kernelgate and ../share/kernelgate beside

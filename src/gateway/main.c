@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "gateway.h"
+#include "server_keeper.h"
 
 static const char usage[] =
     "kernelgate runs code in Jupyter kernels inside locked-down containers, over HTTP.\n"
@@ -65,6 +66,8 @@ main(int argc, char **argv)
         return 1;
     }
     const char *name = argc > 1 ? argv[1] : "";
+    if (strcmp(name, SERVER_KEEPER_COMMAND) == 0)
+        return server_keeper_main(argc - 1, argv + 1);
     for (size_t i = 0; i < KG_ARRAY_LEN(commands); i++) {
         if (strcmp(name, commands[i].name) == 0)
             return commands[i].run(argc - 1, argv + 1);

@@ -157,6 +157,19 @@ max_memory_of(const char *owner, const void *arg)
 }
 
 static bool
+is_operators(const char *owner, const void *arg)
+{
+    const struct gateway *gateway = arg;
+    const struct config *config = gateway->core.config;
+    if (gateway->keys) {
+        const struct http_authenticator *keys = api_keys_authenticator(gateway->keys);
+        return keys->ops->has_owner(keys, owner);
+    }
+    return !config->accounts_file && is_loopback(config->host) &&
+           strcmp(owner, HTTP_ANONYMOUS) == 0;
+}
+
+static bool
 have_several_owners(const struct gateway *gateway)
 {
     if (gateway->accounts)
@@ -168,12 +181,13 @@ static void
 set_owners(struct gateway *gateway)
 {
     struct core *core = &gateway->core;
+    core->is_operators = is_operators;
+    core->quota_arg = gateway;
     if (!gateway->keys && !core->config->accounts_file)
         return;
     core->several_owners = have_several_owners(gateway);
     core->max_sessions_of = max_sessions_of;
     core->max_memory_of = max_memory_of;
-    core->quota_arg = gateway;
 }
 
 static void

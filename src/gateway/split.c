@@ -32,16 +32,32 @@ split_makes_sandboxes(const struct config *config)
     return strcmp(config->provisioner, "oci") == 0 || strcmp(config->provisioner, "auto") == 0;
 }
 
+// Programs of MCP servers need the machine's network, unlike the helper. Only with CAP_SYS_ADMIN
+// can they be put back into it.
+static bool
+split_keeps_network(struct split_settings *settings, bool makes)
+{
+    const struct servers_file *servers = settings->core->servers;
+    bool any = false;
+    for (size_t i = 0; servers && i < servers->n; i++)
+        any |= servers->servers[i].argv != NULL;
+    if (any && makes)
+        settings->network = open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC);
+    return any && settings->network < 0;
+}
+
 // A network is only in the sandboxes' own namespaces, where agents are dialled in some tests.
 static int
 split_confine(void *arg)
 {
-    const struct split_settings *settings = arg;
+    struct split_settings *settings = arg;
     bool makes = split_makes_sandboxes(settings->core->config);
     struct kg_error err;
     close(settings->core->state.own_lock_fd);
     provisioner_raise_limits();
-    if (!provisioner_runtime_needs_network(settings->core->config->oci_runtime) &&
+    settings->network = -1;
+    if (!split_keeps_network(settings, makes) &&
+        !provisioner_runtime_needs_network(settings->core->config->oci_runtime) &&
         unshare(CLONE_NEWNET) < 0)
         log_warning("the helper keeps the machine's network", LOG_STR("error", strerror(errno)));
     if (privileges_limit(makes ? of_helper : of_reader,
@@ -81,6 +97,8 @@ split_serve(int fd, void *arg)
         .group = settings->for_user.gid,
         .files = settings->files,
         .n_files = settings->n_files,
+        .servers = core->servers,
+        .network = settings->network,
     };
     int code = helper_serve(&server);
     core_free_zygotes(&zygotes);

@@ -12,6 +12,7 @@ struct split_settings {
     const char *user;         // the setting; NULL: its default
     const char *const *files; // the helper watches: see helper_server.h
     size_t n_files;
+    int network; // of this machine, for what must not be in the helper's own: split_start()
     struct privileges_user for_user; // split_start() sets it, for the helper
 };
 

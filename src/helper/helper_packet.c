@@ -12,6 +12,7 @@
 #define IDLE_MAX_S (24 * 3600)
 #define MEMORY_MAX_MB (INT64_C(1) << 24)
 #define ZYGOTES_MAX 1000
+#define SERVERS_MOST 1000
 
 // Of a member of `size` bytes, all of which are looked at: a text of 0 or `least` to `most`
 // characters, then zeros.
@@ -42,6 +43,7 @@ static const struct {
     [HELPER_WARM] = {0},
     [HELPER_COOL] = {0},
     [HELPER_DIAL] = {.id = true},
+    [HELPER_SERVER] = {.number_max = SERVERS_MOST},
 };
 
 bool

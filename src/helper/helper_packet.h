@@ -21,6 +21,8 @@ enum helper_verb {
     HELPER_COOL,       // end the zygotes. DONE once they are gone
     HELPER_DIAL,       // the agent of the sandbox `id`, where agents listen. DONE with a socket;
                        // `number`: the epoch (link_hello.h)
+    HELPER_SERVER,     // the program of an MCP server; `number`: of the server in the operator's
+                       // file. DONE with a socket, whose end is the program's
 };
 
 struct helper_request {

@@ -113,8 +113,9 @@ KG_MUST_CHECK int execution_give_input(struct execution *execution, const char *
 struct tool_call;
 struct tool_result {
     const json_t *value; // any value; NULL: it has failed
+    const char *text;    // the value as JSON, where it is known; or NULL
     const char *error;   // what the client says, or why no result comes
-    const char *code;    // `tool_error`, `timeout` or `cancelled`
+    const char *code;    // `tool_error`, `timeout`, `cancelled`, …
 };
 // `result` is borrowed.
 typedef void (*tool_result_fn)(const struct tool_result *result, void *arg);
@@ -126,6 +127,16 @@ struct tool_list *execution_tools(const struct execution *execution);
 KG_MUST_CHECK struct tool_call *execution_call_tool(struct execution *execution, const char *name,
                                                     const json_t *arguments, tool_result_fn fn,
                                                     void *arg, struct kg_error *err);
+// The same of a tool that `server`, which stands beside the gateway, answers: the caller has
+// checked the name and the arguments, sends the call, and ends it by tool_call_end(). It counts
+// among the execution's calls and stops its clock, and its end has a line, but clients do not see
+// it waiting. `fn` fires if the execution ends before.
+KG_MUST_CHECK struct tool_call *execution_begin_call(struct execution *execution,
+                                                     const char *server, const char *name,
+                                                     tool_result_fn fn, void *arg,
+                                                     struct kg_error *err);
+// `status` is that of the line: `ok`, `error`, `timeout` or `cancelled`. `fn` is not called.
+void tool_call_end(struct tool_call *call, const char *status, size_t bytes);
 // The code does not want it any more. `fn` is not called. NULL is fine.
 void tool_call_cancel(struct tool_call *call);
 // Whether so many wait that its code should make no more for now.

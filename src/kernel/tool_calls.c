@@ -19,7 +19,8 @@ struct tool_call {
     TAILQ_ENTRY(tool_call) link;
     struct tool_calls *calls;
     int64_t number;
-    int64_t seq; // of its line
+    int64_t seq;  // of its line
+    char *server; // that answers it; NULL: the client
     char *name;
     json_t *arguments; // for clients that join later
     struct budget_hold hold;
@@ -31,7 +32,7 @@ struct tool_call {
 
 struct tool_calls {
     struct execution *execution;
-    struct tool_list *tools;
+    struct tool_list *tools;         // the client's; NULL: it has none
     TAILQ_HEAD(, tool_call) waiting; // in the order of their numbers
     int n_waiting;
     bool ended;
@@ -51,6 +52,7 @@ call_free(struct tool_call *call)
     loop_timer_free(call->timer);
     budget_hold_end(&call->hold);
     json_decref(call->arguments);
+    free(call->server);
     free(call->name);
     free(call);
 }
@@ -66,17 +68,21 @@ call_leave(struct tool_call *call, const char *status, size_t bytes)
     double duration_ms = (double)(clock_mono_us() - call->began_us) / 1000;
     TAILQ_REMOVE(&calls->waiting, call, link);
     calls->n_waiting--;
-    execution_append_own_line(execution, "tool_result", OUTPUT_DROPPABLE,
-                              json_pack("{s:s, s:s, s:s, s:f, s:I}", "call_id", id, "name",
-                                        call->name, "status", status, "duration_ms", duration_ms,
-                                        "bytes", (json_int_t)bytes));
-    metric_add(METRIC_TOOL_CALLS, 1, status);
+    json_t *line =
+        json_pack("{s:s, s:s, s:s, s:f, s:I}", "call_id", id, "name", call->name, "status", status,
+                  "duration_ms", duration_ms, "bytes", (json_int_t)bytes);
+    if (call->server)
+        json_object_set_new(line, "server", json_string(call->server));
+    else
+        metric_add(METRIC_TOOL_CALLS, 1, status);
+    execution_append_own_line(execution, "tool_result", OUTPUT_DROPPABLE, line);
     if (calls->n_waiting == 0 && execution->on_tools_wait)
         execution->on_tools_wait(execution, false, execution->on_interrupt_arg);
 }
 
 static void
-call_end(struct tool_call *call, const struct tool_result *result, const char *status, size_t bytes)
+call_answer(struct tool_call *call, const struct tool_result *result, const char *status,
+            size_t bytes)
 {
     tool_result_fn fn = call->fn;
     void *arg = call->arg;
@@ -89,7 +95,7 @@ static void
 call_fail(struct tool_call *call, const char *status, const char *why)
 {
     const struct tool_result result = {.error = why, .code = status};
-    call_end(call, &result, status, 0);
+    call_answer(call, &result, status, 0);
 }
 
 static void
@@ -104,12 +110,17 @@ call_on_time(void *arg)
 }
 
 void
+tool_call_end(struct tool_call *call, const char *status, size_t bytes)
+{
+    call_leave(call, status, bytes);
+    call_free(call);
+}
+
+void
 tool_call_cancel(struct tool_call *call)
 {
-    if (!call)
-        return;
-    call_leave(call, "cancelled", 0);
-    call_free(call);
+    if (call)
+        tool_call_end(call, "cancelled", 0);
 }
 
 // ---- Those of an execution ------------------------------------------------------------------
@@ -117,11 +128,9 @@ tool_call_cancel(struct tool_call *call)
 void
 tool_calls_begin(struct execution *execution, struct tool_list *tools)
 {
-    if (!tools)
-        return;
     struct tool_calls *calls = KG_NEW(struct tool_calls);
     calls->execution = execution;
-    calls->tools = tool_list_ref(tools);
+    calls->tools = tools ? tool_list_ref(tools) : NULL;
     TAILQ_INIT(&calls->waiting);
     execution->tool_calls = calls;
 }
@@ -156,8 +165,7 @@ execution_tools(const struct execution *execution)
 }
 
 static int
-check_call(const struct tool_calls *calls, const char *name, const json_t *arguments, size_t bytes,
-           struct kg_error *err)
+check_room(const struct tool_calls *calls, struct kg_error *err)
 {
     const struct execution *execution = calls->execution;
     if (calls->ended || execution->state != EXECUTION_RUNNING || !execution->executions)
@@ -166,9 +174,49 @@ check_call(const struct tool_calls *calls, const char *name, const json_t *argum
         return kg_error_set(err, KG_RATE_LIMITED, 0,
                             "an execution may make %lld calls of tools (setting max-tool-calls)",
                             (long long)execution->max_tool_calls);
+    return 0;
+}
+
+static int
+check_call(const struct tool_calls *calls, const char *name, const json_t *arguments, size_t bytes,
+           struct kg_error *err)
+{
+    const struct execution *execution = calls->execution;
+    if (check_room(calls, err) < 0)
+        return -1;
     if (tool_list_check(calls->tools, name, arguments, err) < 0)
         return -1;
     return executions_check_waiting(execution->executions, execution->owner, bytes, err);
+}
+
+// Counts it, and stops the clock of the code.
+static struct tool_call *
+call_new(struct tool_calls *calls, const char *name, tool_result_fn fn, void *arg)
+{
+    struct execution *execution = calls->execution;
+    struct tool_call *call = KG_NEW(struct tool_call);
+    call->calls = calls;
+    call->number = ++execution->n_tool_calls;
+    call->name = kg_strdup(name);
+    call->began_us = clock_mono_us();
+    call->fn = fn;
+    call->arg = arg;
+    TAILQ_INSERT_TAIL(&calls->waiting, call, link);
+    if (calls->n_waiting++ == 0 && execution->on_tools_wait)
+        execution->on_tools_wait(execution, true, execution->on_interrupt_arg);
+    return call;
+}
+
+struct tool_call *
+execution_begin_call(struct execution *execution, const char *server, const char *name,
+                     tool_result_fn fn, void *arg, struct kg_error *err)
+{
+    struct tool_calls *calls = execution->tool_calls;
+    if (check_room(calls, err) < 0)
+        return NULL;
+    struct tool_call *call = call_new(calls, name, fn, arg);
+    call->server = kg_strdup(server);
+    return call;
 }
 
 struct tool_call *
@@ -181,21 +229,12 @@ execution_call_tool(struct execution *execution, const char *name, const json_t 
         metric_add(METRIC_TOOL_CALLS, 1, "refused");
         return NULL;
     }
-    struct tool_call *call = KG_NEW(struct tool_call);
-    call->calls = calls;
-    call->number = ++execution->n_tool_calls;
-    call->name = kg_strdup(name);
+    struct tool_call *call = call_new(calls, name, fn, arg);
     call->arguments = json_incref((json_t *)(uintptr_t)arguments);
-    call->began_us = clock_mono_us();
-    call->fn = fn;
-    call->arg = arg;
     budget_hold_start(&call->hold, executions_waiting(execution->executions), execution->owner);
     budget_hold_set(&call->hold, bytes);
     call->timer = loop_timer_new(executions_loop(execution->executions), call_on_time, call);
     loop_timer_start(call->timer, execution->tool_call_timeout_ms);
-    TAILQ_INSERT_TAIL(&calls->waiting, call, link);
-    if (calls->n_waiting++ == 0 && execution->on_tools_wait)
-        execution->on_tools_wait(execution, true, execution->on_interrupt_arg);
     KG_AUTO_FREE char *id = call_id(call);
     execution_append_own_line(
         execution, "tool_call", OUTPUT_KEPT_IF_SMALL,
@@ -218,6 +257,8 @@ execution_waiting_calls(const struct execution *execution)
     if (!execution->tool_calls)
         return list;
     TAILQ_FOREACH(call, &execution->tool_calls->waiting, link) {
+        if (call->server)
+            continue;
         KG_AUTO_FREE char *id = call_id(call);
         json_array_append_new(list, json_pack("{s:I, s:s, s:s, s:O}", "seq", (json_int_t)call->seq,
                                               "call_id", id, "name", call->name, "arguments",
@@ -248,7 +289,7 @@ find_waiting(const struct execution *execution, int64_t number)
     if (!execution->tool_calls)
         return NULL;
     TAILQ_FOREACH(call, &execution->tool_calls->waiting, link) {
-        if (call->number == number)
+        if (call->number == number && !call->server)
             break;
     }
     return call;
@@ -311,9 +352,9 @@ execution_give_results(struct execution *execution, const json_t *results, struc
             .value = value, .error = error, .code = error ? "tool_error" : NULL};
         struct tool_call *call = find_waiting(execution, number_of(execution, id));
         if (call) // one result may end the code, and with it the other calls
-            call_end(call, &result, error ? "error" : "ok",
-                     value ? json_dumpb(value, NULL, 0, JSON_COMPACT | JSON_ENCODE_ANY)
-                           : strlen(error));
+            call_answer(call, &result, error ? "error" : "ok",
+                        value ? json_dumpb(value, NULL, 0, JSON_COMPACT | JSON_ENCODE_ANY)
+                              : strlen(error));
     }
     return 0;
 }

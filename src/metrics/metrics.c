@@ -132,8 +132,22 @@ static const struct metric_row table[METRIC_N] = {
                 "Kernel outputs dropped because their execution had ended."),
     [METRIC_TOOL_CALLS] = COUNTER(
         "kernelgate_tool_calls_total",
-        "Calls of tools that code has made; refused: wrong arguments, or too many calls.",
+        "Calls of clients' tools that code has made; refused: wrong arguments, or too many calls.",
         .labels = {"outcome"}, .values = {"ok", "error", "timeout", "cancelled", "refused"}),
+    [METRIC_UPSTREAM_CALLS] =
+        COUNTER("kernelgate_mcp_server_calls_total",
+                "Calls of MCP servers' tools that code has made, by outcome (ok, error, timeout, "
+                "cancelled, refused); the tool is unknown if the server offers none of its name.",
+                .labels = {"server", "tool", "outcome"}),
+    [METRIC_UPSTREAM_CALL_SECONDS] =
+        HISTOGRAM("kernelgate_mcp_server_call_seconds",
+                  "Time from a call of an MCP server's tool to its end.", .labels = {"server"}),
+    [METRIC_UPSTREAM_UP] =
+        GAUGE("kernelgate_mcp_server_up",
+              "Whether the connection with an MCP server is up: 1 or 0.", .labels = {"server"}),
+    [METRIC_UPSTREAM_TOOLS] =
+        GAUGE("kernelgate_mcp_server_tools", "Tools that an MCP server offers to code.",
+              .labels = {"server"}),
     [METRIC_EGRESS_CONNECTIONS] =
         COUNTER("kernelgate_egress_connections_total",
                 "Connections requested by sandboxes (network egress, and package "

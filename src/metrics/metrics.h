@@ -40,6 +40,10 @@ enum metric {
     METRIC_KERNEL_BAD_MESSAGES,
     METRIC_KERNEL_LATE_MESSAGES,
     METRIC_TOOL_CALLS,
+    METRIC_UPSTREAM_CALLS,
+    METRIC_UPSTREAM_CALL_SECONDS,
+    METRIC_UPSTREAM_UP,
+    METRIC_UPSTREAM_TOOLS,
     METRIC_EGRESS_CONNECTIONS,
     METRIC_MCP_SESSIONS,
     METRIC_MCP_CALLS,
@@ -62,8 +66,9 @@ enum metric {
 };
 
 // After the value come the label values, as many as the metric's row names labels, all strings:
-// words of the program's own, never of a tenant's. Each new combination is one allocation for the
-// life of the process; whatever comes beyond 1,000 combinations of a metric counts as "other".
+// words of the program's own or the operator's, never of a tenant's. Each new combination is one
+// allocation for the life of the process; whatever comes beyond 1,000 combinations of a metric
+// counts as "other".
 
 // Adds to a counter, or to a gauge (there `amount` may be negative).
 #define metric_add(metric, amount, ...) metric_add_(metric, amount, METRIC_LABELS_(__VA_ARGS__))

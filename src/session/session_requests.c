@@ -10,7 +10,8 @@
 #include "sessions_priv.h"
 
 enum {
-    // Twice what an agent passes on at a time: it may hear the last answer of a request, and pass on
+    // Twice what an agent passes on at a time: it may hear the last answer of a request, and pass
+    // on
     // the next one, before the end of that answer is known here.
     REQUESTS_MAX = 8,
     UNSENT_MAX = 64 * 1024, // bytes of text that wait for one request
@@ -117,10 +118,8 @@ code_request_on_installed(const json_t *result, const struct kg_error *err, void
     code_request_finish(request, line);
 }
 
-// Code must not keep its session alive, as it could if installing counted as activity while nobody
-// uses the session.
-static bool
-is_attended(const struct session *session)
+bool
+session_is_attended(const struct session *session)
 {
     for (size_t i = 0; i < session->n_kernels; i++) {
         if (kernel_is_busy(session->kernels[i]->kernel))
@@ -147,7 +146,7 @@ start_install(struct code_request *request, const json_t *params, struct kg_erro
     struct session *session = request->session;
     if (!session->sessions->settings.install_from_code)
         return refuse_packages(session, "code may not install packages (install-from-code)", err);
-    if (!is_attended(session))
+    if (!session_is_attended(session))
         return kg_error_set(err, KG_INVALID, 0,
                             "packages are installed while a cell or a command of the session runs, "
                             "and none does");

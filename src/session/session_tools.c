@@ -9,14 +9,18 @@
 #include <unistd.h>
 
 #include "session_files.h"
+#include "session_requests.h"
 #include "sessions_priv.h"
 #include "tool_link.h"
 #include "tool_list.h"
+#include "upstreams.h"
 
 enum {
     CALLERS_MAX = 96, // connections of a session: more than its agent joins
     CALLS_PER_S = 1000,
-    CALLS_AT_ONCE = 256, // after a while without any
+    CALLS_AT_ONCE = 256,   // after a while without any
+    SERVER_CALLS_MAX = 32, // of a session, under way
+    TOOLS_OF_A_CALL = 4,   // listing so many costs as much as a call
     PACE_MS = 10,
     BYTES_OF_ALL = 128 << 20,
     FILE_NAME_MAX = 40, // of a tool, in a file's
@@ -35,9 +39,11 @@ struct tool_request {
     LIST_ENTRY(tool_request) entry;
     struct tool_caller *caller;
     int64_t id;
-    char *name;             // of the tool
-    struct tool_call *call; // while it waits
-    char *text;             // its result, while it is written to a file
+    char *name;                        // of the tool
+    struct tool_call *call;            // while it waits; NULL: also if no execution makes it
+    struct upstream_call *server_call; // the same, of a server's tool
+    bool is_server_call;
+    char *text; // its result, while it is written to a file
     char *path;
     struct session_file_op *op;
 };
@@ -49,6 +55,8 @@ tool_request_free(struct tool_request *request)
 {
     LIST_REMOVE(request, entry);
     tool_call_cancel(request->call);
+    upstream_call_cancel(request->server_call);
+    request->caller->session->n_server_calls -= request->is_server_call;
     if (request->op)
         session_file_op_cancel(request->op);
     free(request->text);
@@ -116,6 +124,7 @@ must_wait(const struct tool_caller *caller)
     const struct execution *execution =
         find_execution(caller->session, tool_link_kernel(caller->link));
     return caller->session->tool_calls_left < 1 ||
+           caller->session->n_server_calls >= SERVER_CALLS_MAX ||
            (execution && execution_is_full_of_calls(execution));
 }
 
@@ -194,7 +203,8 @@ on_result(const struct tool_result *result, void *arg)
                             json_pack("{s:s, s:s}", "error", result->error, "code", result->code));
         return;
     }
-    char *text = json_dumps(result->value, JSON_COMPACT | JSON_ENCODE_ANY);
+    char *text = result->text ? kg_strdup(result->text)
+                              : json_dumps(result->value, JSON_COMPACT | JSON_ENCODE_ANY);
     if (strlen(text) > max) {
         write_result(request, text);
         return;
@@ -203,28 +213,124 @@ on_result(const struct tool_result *result, void *arg)
     tool_request_answer(request, json_pack("{s:O}", "result", result->value));
 }
 
-// ---- Requests -------------------------------------------------------------------------------
+// ---- Tools of MCP servers -------------------------------------------------------------------
 
 static void
-caller_on_request(struct tool_link *link, int64_t id, const char *name, const json_t *arguments,
-                  void *arg)
+on_server_result(const struct upstream_result *result, void *arg)
+{
+    struct tool_request *request = arg;
+    struct tool_call *call = KG_STEAL(request->call);
+    const struct tool_result same = {
+        .value = result->value, .text = result->text, .error = result->error, .code = result->code};
+    size_t bytes = !call           ? 0
+                   : result->error ? strlen(result->error)
+                   : result->text
+                       ? strlen(result->text)
+                       : json_dumpb(result->value, NULL, 0, JSON_COMPACT | JSON_ENCODE_ANY);
+    request->server_call = NULL;
+    if (call)
+        tool_call_end(call, result->status, bytes);
+    on_result(&same, request);
+}
+
+// The execution that has made the call has ended before.
+static void
+on_server_call_stopped(const struct tool_result *result, void *arg)
+{
+    struct tool_request *request = arg;
+    request->call = NULL;
+    upstream_call_cancel(KG_STEAL(request->server_call));
+    tool_request_answer(request,
+                        json_pack("{s:s, s:s}", "error", result->error, "code", result->code));
+}
+
+// The execution of the kernel from which the process descends, whether or not it has tools.
+static struct execution *
+find_running(const struct session *session, const char *name)
+{
+    for (size_t i = 0; *name && i < session->n_kernels; i++) {
+        const struct kernel *kernel = session->kernels[i]->kernel;
+        if (strcmp(name, kernel_name(kernel)) == 0)
+            return kernel_execution(kernel);
+    }
+    return NULL;
+}
+
+static int
+call_server(struct tool_request *request, const json_t *arguments, struct kg_error *err)
+{
+    struct session *session = request->caller->session;
+    struct execution *execution = find_running(session, tool_link_kernel(request->caller->link));
+    const struct upstream_call_spec spec = {
+        .owner = session->owner,
+        .session = session,
+        .session_id = session->id,
+        .name = request->name,
+        .arguments = arguments,
+    };
+    if (!session_is_attended(session))
+        return kg_error_set(err, KG_INVALID, 0,
+                            "tools are called while a cell or a command of the session runs, and "
+                            "none does");
+    request->server_call = upstream_call_start(session->sessions->settings.upstreams, &spec,
+                                               on_server_result, request, err);
+    if (!request->server_call)
+        return -1;
+    request->is_server_call = true;
+    session->n_server_calls++;
+    KG_AUTO_FREE char *server = kg_strndup(request->name, strcspn(request->name, "."));
+    if (execution)
+        request->call = execution_begin_call(execution, server, request->name,
+                                             on_server_call_stopped, request, err);
+    return execution && !request->call ? -1 : 0;
+}
+
+// Whether it is one of a server: a tool of the client's of that name comes first.
+static bool
+is_servers(const struct session *session, const struct execution *execution, const char *name)
+{
+    const struct upstreams *upstreams = session->sessions->settings.upstreams;
+    bool is_clients = execution && tool_list_has(execution_tools(execution), name);
+    return upstreams && !is_clients && upstreams_have(upstreams, session->owner, name);
+}
+
+// ---- Requests -------------------------------------------------------------------------------
+
+// `server`: NULL: all tools; "": those of the client, and which servers there are.
+static void
+caller_on_list(struct tool_link *link, int64_t id, const char *server, void *arg)
+{
+    struct tool_caller *caller = arg;
+    struct session *session = caller->session;
+    const struct upstreams *upstreams = session->sessions->settings.upstreams;
+    const struct execution *execution = find_execution(session, tool_link_kernel(link));
+    json_t *tools = json_array();
+    refill(session);
+    if (execution && (!server || !*server))
+        json_array_extend(tools,
+                          (json_t *)(uintptr_t)tool_list_describe(execution_tools(execution)));
+    if (upstreams && (!server || *server)) {
+        json_auto_t *of_servers = upstreams_list_tools(upstreams, session->owner, server);
+        json_array_extend(tools, of_servers);
+    }
+    json_t *servers = upstreams ? upstreams_list_servers(upstreams, session->owner) : json_array();
+    session->tool_calls_left -= 1 + (double)json_array_size(tools) / TOOLS_OF_A_CALL;
+    tool_link_answer(link, id, json_pack("{s:o, s:o}", "tools", tools, "servers", servers));
+    pace(caller);
+}
+
+static void
+caller_on_call(struct tool_link *link, int64_t id, const char *name, const json_t *arguments,
+               void *arg)
 {
     struct tool_caller *caller = arg;
     struct session *session = caller->session;
     struct kg_error err = {0};
     struct execution *execution = find_execution(session, tool_link_kernel(link));
+    bool of_server = is_servers(session, execution, name);
     refill(session);
     session->tool_calls_left -= 1;
-    if (!name) {
-        json_t *list =
-            execution
-                ? json_copy((json_t *)(uintptr_t)tool_list_describe(execution_tools(execution)))
-                : json_array();
-        tool_link_answer(link, id, json_pack("{s:o}", "tools", list));
-        pace(caller);
-        return;
-    }
-    if (!execution) {
+    if (!execution && !of_server) {
         kg_error_set(&err, KG_NOT_FOUND, 0,
                      "there is no tool \"%.60s\": no code that has tools runs now", name);
         tool_link_refuse(link, id, &err);
@@ -236,8 +342,9 @@ caller_on_request(struct tool_link *link, int64_t id, const char *name, const js
     request->id = id;
     request->name = kg_strdup(name);
     LIST_INSERT_HEAD(&caller->requests, request, entry);
-    request->call = execution_call_tool(execution, name, arguments, on_result, request, &err);
-    if (!request->call) {
+    if (!of_server)
+        request->call = execution_call_tool(execution, name, arguments, on_result, request, &err);
+    if (of_server ? call_server(request, arguments, &err) < 0 : !request->call) {
         tool_request_free(request);
         tool_link_refuse(link, id, &err);
     }
@@ -268,8 +375,10 @@ caller_on_end(struct tool_link *link, void *arg)
 void
 session_tools_take(struct session *session, int fd)
 {
-    static const struct tool_link_events events = {
-        .on_request = caller_on_request, .on_cancel = caller_on_cancel, .on_end = caller_on_end};
+    static const struct tool_link_events events = {.on_list = caller_on_list,
+                                                   .on_call = caller_on_call,
+                                                   .on_cancel = caller_on_cancel,
+                                                   .on_end = caller_on_end};
     struct sessions *sessions = session->sessions;
     if (session->n_tool_callers >= CALLERS_MAX) {
         close(fd);
@@ -297,6 +406,7 @@ session_tools_end(struct session *session)
         tool_caller_free(caller);
     }
     loop_timer_free(KG_STEAL(session->tools_pace));
+    upstreams_end_session(session->sessions->settings.upstreams, session);
 }
 
 void

@@ -17,6 +17,7 @@ struct packages;
 struct sandbox_context;
 struct session;
 struct sessions;
+struct upstreams;
 
 // All borrowed.
 struct sessions_settings {
@@ -54,6 +55,7 @@ struct sessions_settings {
     int64_t adopt_timeout_ms;     // for code that adopted kernels are still running
     int64_t max_savepoints;       // of a session
     size_t max_tool_result_bytes; // as JSON; a larger one becomes a file
+    struct upstreams *upstreams;  // MCP servers whose tools code may call; NULL: there are none
     size_t max_further_kernels;   // of all sessions (session_kernels.h), at most
 };
 

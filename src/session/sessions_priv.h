@@ -178,6 +178,7 @@ struct session {
     LIST_HEAD(, code_request) requests;
     LIST_HEAD(, tool_caller) tool_callers; // connections of code that calls tools
     int n_tool_callers;
+    int n_server_calls;            // of tools of MCP servers, under way
     double tool_calls_left;        // at this time; more with every millisecond
     int64_t tool_calls_ms;         // of that
     struct loop_timer *tools_pace; // while a caller is paused

@@ -136,9 +136,10 @@ link_take_request(struct tool_link *link, const json_t *line)
         return false;
     int64_t number = json_integer_value(id);
     if (strcmp(method, "list") == 0)
-        link->events->on_request(link, number, NULL, NULL, link->arg);
+        link->events->on_list(link, number, json_string_value(json_object_get(line, "server")),
+                              link->arg);
     else if (strcmp(method, "call") == 0 && name)
-        link->events->on_request(link, number, name, json_object_get(line, "arguments"), link->arg);
+        link->events->on_call(link, number, name, json_object_get(line, "arguments"), link->arg);
     else if (strcmp(method, "cancel") == 0)
         link->events->on_cancel(link, number, link->arg);
     else

@@ -3,10 +3,12 @@
 // the agent. Lines of JSON, each at most TOOL_LINE_MAX bytes:
 //
 //     agent    {"kernel": NAME or null}                     once, the first: whose process it is
-//     code     {"id": INTEGER, "method": "list"}
+//     code     {"id": INTEGER, "method": "list"}           all tools
+//              {"id", "method": "list", "server": NAME}     those of one server of the operator's;
+//                                                           "": the client's, and names of servers
 //              {"id", "method": "call", "name": TEXT, "arguments": {…}}
 //              {"id", "method": "cancel"}                   of a call; it is not answered any more
-//     gateway  {"id", "tools": […]}                         in any order
+//     gateway  {"id", "tools": […], "servers": […]}         in any order
 //              {"id", "result": …}, {"id", "file": PATH} or {"id", "error": TEXT, "code": CODE}
 //
 // All of it is untrusted. On the loop's thread.
@@ -26,10 +28,11 @@ enum {
 };
 
 struct tool_link_events {
-    // A list or a call (`name` is NULL or not); `arguments` is borrowed. Each id is that of one
-    // request under way at most. It must be answered, once, now or later.
-    void (*on_request)(struct tool_link *link, int64_t id, const char *name,
-                       const json_t *arguments, void *arg);
+    // The texts and `arguments` are borrowed. Each id is that of one request under way at most. It
+    // must be answered, once, now or later.
+    void (*on_list)(struct tool_link *link, int64_t id, const char *server, void *arg);
+    void (*on_call)(struct tool_link *link, int64_t id, const char *name, const json_t *arguments,
+                    void *arg);
     void (*on_cancel)(struct tool_link *link, int64_t id, void *arg);
     // Its code has left, or was sent away: it is freed after that. Requests are not answered any
     // more.

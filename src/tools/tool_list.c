@@ -124,6 +124,12 @@ tool_list_describe(const struct tool_list *list)
     return list->tools;
 }
 
+bool
+tool_list_has(const struct tool_list *list, const char *name)
+{
+    return json_object_get(list->byname, name) != NULL;
+}
+
 int
 tool_list_check(const struct tool_list *list, const char *name, const json_t *arguments,
                 struct kg_error *err)

@@ -24,6 +24,7 @@ KG_DEFINE_AUTO(tool_list, tool_list_unref)
 
 // [{"name", "description", "input_schema"}], borrowed.
 const json_t *tool_list_describe(const struct tool_list *list);
+bool tool_list_has(const struct tool_list *list, const char *name);
 // Whether a tool of that name can be called so. KG_NOT_FOUND: there is none; KG_INVALID: what is
 // wrong with the arguments (json_schema.h).
 KG_MUST_CHECK int tool_list_check(const struct tool_list *list, const char *name,

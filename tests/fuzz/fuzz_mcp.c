@@ -185,7 +185,7 @@ collect(const char *data, size_t len, void *arg)
 }
 
 static void
-read_events(const char *text, size_t size, size_t cut, struct buf *got, char id[64])
+read_events(const char *text, size_t size, size_t cut, struct buf *got, char id[128])
 {
     struct event_reader reader = {0};
     for (size_t at = 0; at < size; at += cut) {
@@ -202,8 +202,8 @@ take_events(const char *text, size_t size)
 {
     KG_AUTO_BUF whole = {0};
     KG_AUTO_BUF cut = {0};
-    char whole_id[64];
-    char cut_id[64];
+    char whole_id[128];
+    char cut_id[128];
     read_events(text, size, size + 1, &whole, whole_id);
     read_events(text, size, 3, &cut, cut_id);
     assert(whole.len == cut.len && strcmp(whole_id, cut_id) == 0);

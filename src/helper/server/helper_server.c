@@ -13,6 +13,7 @@
 #include "file_watch.h"
 #include "helper_packet.h"
 #include "provisioner_engine.h"
+#include "server_process.h"
 #include "trusted_open.h"
 
 enum {
@@ -66,6 +67,7 @@ struct helper_server {
     uint32_t warm_serial, cool_serial;
     bool *ready; // of each zygote, as the gateway knows it
     struct served_file *files;
+    struct server_processes *processes; // of MCP servers
     bool failed;
 };
 
@@ -428,6 +430,26 @@ serve_fork(struct helper_server *server, const struct helper_request *request)
         request_done(served, &err, 0);
 }
 
+// ---- Programs of MCP servers ----------------------------------------------------------------
+
+static void
+serve_server(struct helper_server *server, const struct helper_request *request)
+{
+    const struct servers_file *servers = server->settings->servers;
+    struct helper_reply reply = {.event = HELPER_DONE, .serial = request->serial};
+    struct kg_error err = {0};
+    size_t number = (size_t)request->number;
+    if (!servers || number >= servers->n || !servers->servers[number].argv) {
+        server_refuse(server, request->serial, "there is no such MCP server");
+        return;
+    }
+    KG_AUTO_FD fd =
+        server_process_start(server->processes, &servers->servers[number], number, &err);
+    if (fd < 0)
+        helper_reply_set_error(&reply, &err);
+    server_say(server, &reply, fd);
+}
+
 // ---- Files of the settings ------------------------------------------------------------------
 
 // Opened for a gateway that may not open it.
@@ -530,6 +552,9 @@ server_dispatch(struct helper_server *server, const struct helper_request *reque
     case HELPER_DIAL:
         serve_dial(server, request);
         break;
+    case HELPER_SERVER:
+        serve_server(server, request);
+        break;
     }
 }
 
@@ -552,7 +577,7 @@ on_request(int socket, int events, void *arg)
     server->failed |= n > 0 && !valid;
     if (!valid)
         server_end(server);
-    else if (!server->provisioner)
+    else if (!server->provisioner && request.verb != HELPER_SERVER)
         server_refuse(server, request.serial, "it makes no sandboxes");
     else
         server_dispatch(server, &request);
@@ -660,6 +685,7 @@ server_fini(struct helper_server *server)
     loop_timer_free(server->ending);
     free(server->ready);
     close(server->settings->fd);
+    server_processes_free(server->processes);
 }
 
 int
@@ -669,6 +695,7 @@ helper_serve(const struct helper_server_settings *settings)
     struct helper_server server = {.settings = settings, .loop = loop};
     TAILQ_INIT(&server.sandboxes);
     TAILQ_INIT(&server.requests);
+    server.processes = server_processes_new(loop, settings->network, false);
     server.ready = kg_calloc(settings->n_zygotes + 1, sizeof server.ready[0]);
     server.idle = loop_timer_new(loop, on_idle_look, &server);
     server.ending = loop_timer_new(loop, on_end_look, &server);

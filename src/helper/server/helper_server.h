@@ -6,6 +6,8 @@
 #include "provisioner.h"
 #include "zygotes.h"
 
+struct servers_file;
+
 struct helper_server_settings {
     int fd;                                    // the connection with the gateway; owned
     const struct provisioner_settings *engine; // of the engine that makes the sandboxes
@@ -17,6 +19,8 @@ struct helper_server_settings {
     size_t n_files;           // is not to be watched
     uid_t user;               // the gateway's, and its group: see trusted_open.h
     gid_t group;
+    const struct servers_file *servers; // whose programs it starts; NULL: there are none
+    int network;                        // of these: see server_processes_new()
 };
 
 // Serves until the gateway closes the connection, or breaks the protocol. Everything in `settings`

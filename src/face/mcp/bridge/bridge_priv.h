@@ -5,6 +5,7 @@
 #include <jansson.h>
 #include <sys/queue.h>
 
+#include "event_reader.h"
 #include "line_io.h"
 #include "mcp_bridge.h"
 
@@ -14,24 +15,6 @@ enum {
     RETRIES_MAX = 30, // of one request
     GOODBYE_MS = 1000,
 };
-
-// ---- Server-sent events (event_reader.c) ----------------------------------------------------
-
-// Parses a stream of events. Zeroed, it is ready for use.
-struct event_reader {
-    struct buf line;
-    struct buf data;
-    char id[64]; // of the last complete event with an id; "": none
-    char coming_id[64];
-    bool has_data;
-};
-typedef void (*event_fn)(const char *data, size_t len, void *arg);
-void event_reader_fini(struct event_reader *reader);
-// Drops the incomplete event, and keeps the id.
-void event_reader_rewind(struct event_reader *reader);
-// Calls `fn` for each complete event that has data. False: an event is too long.
-KG_MUST_CHECK bool event_reader_take(struct event_reader *reader, const char *bytes, size_t len,
-                                     event_fn fn, void *arg);
 
 // ---- Exchanges (exchange.c) -----------------------------------------------------------------
 

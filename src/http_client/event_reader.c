@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Parses server-sent events.
+#include "event_reader.h"
 
 #include <stdio.h>
 #include <string.h>
 
-#include "bridge_priv.h"
+enum { EVENT_MAX = 256 << 20, RETRY_MAX_MS = 60 * 1000 };
 
 void
 event_reader_fini(struct event_reader *reader)
@@ -20,6 +20,20 @@ event_reader_rewind(struct event_reader *reader)
     buf_fini(&reader->data);
     *reader->coming_id = '\0';
     reader->has_data = false;
+}
+
+static void
+take_retry(struct event_reader *reader, const char *value, size_t len)
+{
+    int64_t ms = 0;
+    for (size_t i = 0; i < len; i++) {
+        if (value[i] < '0' || value[i] > '9')
+            return;
+        if (ms < RETRY_MAX_MS)
+            ms = ms * 10 + (value[i] - '0');
+    }
+    if (len > 0)
+        reader->retry_ms = ms < RETRY_MAX_MS ? ms : RETRY_MAX_MS;
 }
 
 static void
@@ -40,6 +54,8 @@ take_field(struct event_reader *reader, const char *line, size_t len)
         reader->has_data = true;
     } else if (name_len == 2 && memcmp(line, "id", 2) == 0 && value_len < sizeof reader->id) {
         snprintf(reader->coming_id, sizeof reader->coming_id, "%.*s", (int)value_len, value);
+    } else if (name_len == 5 && memcmp(line, "retry", 5) == 0) {
+        take_retry(reader, value, value_len);
     }
 }
 
@@ -59,10 +75,11 @@ bool
 event_reader_take(struct event_reader *reader, const char *bytes, size_t len, event_fn fn,
                   void *arg)
 {
+    size_t max = reader->max ? reader->max : EVENT_MAX;
     while (len > 0) {
         const char *newline = memchr(bytes, '\n', len);
         size_t n = newline ? (size_t)(newline - bytes) : len;
-        if (reader->line.len + reader->data.len + n > ANSWER_MAX_BYTES)
+        if (reader->line.len + reader->data.len + n > max)
             return false;
         buf_append(&reader->line, bytes, n);
         if (!newline)
