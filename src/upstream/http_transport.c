@@ -234,7 +234,10 @@ exchange_finish(struct exchange *exchange, const struct kg_error *failed)
     bool lost = exchange->status == 404 && exchange->had_session;
     exchange_explain(exchange, failed, &err);
     connection_note(connection, failed ? failed->message : err.message);
-    if (id && !lost && !failed && !exchange->stream && exchange->body.len > 0) {
+    // Errors may have a JSON-RPC message, too.
+    bool has_message = !failed && !exchange->stream && exchange->body.len > 0 &&
+                       (exchange->status == 200 || exchange->body.data[0] == '{');
+    if (id && !lost && has_message) {
         exchange->is_busy = true;
         connection_take(connection, exchange->body.data, exchange->body.len, id);
         exchange->is_busy = false;

@@ -103,18 +103,18 @@ message_parse(struct message *ret, const char *text, size_t len, struct kg_error
     *ret = (struct message){0};
     struct json_weight weight = json_weigh(text, len);
     if (len > MESSAGE_MAX || weight.bytes > VALUES_MAX)
-        return kg_error_set(err, KG_INVALID, 0, "its answer is larger than %d MiB",
+        return kg_error_set(err, KG_INTERNAL, 0, "its answer is larger than %d MiB",
                             MESSAGE_MAX >> 20);
     if (weight.depth > DEPTH_MAX)
-        return kg_error_set(err, KG_INVALID, 0, "its answer nests deeper than %d levels",
+        return kg_error_set(err, KG_INTERNAL, 0, "its answer nests deeper than %d levels",
                             DEPTH_MAX);
     // A NUL after a number is overlooked by jansson.
     json_auto_t *json = memchr(text, '\0', len) ? NULL : json_loadb(text, len, 0, &error);
     if (!json_is_object(json))
-        return kg_error_set(err, KG_INVALID, 0, "its answer is not a JSON-RPC message");
+        return kg_error_set(err, KG_INTERNAL, 0, "its answer is not a JSON-RPC message");
     const json_t *result = json_object_get(json, "result");
     if (json_array_size(json_object_get(result, "content")) > BLOCKS_MAX)
-        return kg_error_set(err, KG_INVALID, 0, "its answer has more than %d blocks", BLOCKS_MAX);
+        return kg_error_set(err, KG_INTERNAL, 0, "its answer has more than %d blocks", BLOCKS_MAX);
     if (json_is_object(result))
         take_result(ret, result);
     if (ret->value && len > MESSAGE_INLINE_MAX)

@@ -61,6 +61,8 @@ stdio_read(struct stdio *stdio)
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
         return;
     if (n <= 0) {
+        connection_note(stdio->connection, "its process has ended; kernelgate doctor shows what it "
+                                           "writes on stderr");
         stdio_fail(stdio, "its process has ended");
         return;
     }
