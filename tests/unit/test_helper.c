@@ -51,7 +51,7 @@ static const struct hostile hostile[] = {
     CREATE_A("a descriptor", .n_descriptors = 1),
     CREATE_A("two descriptors", .n_descriptors = 2),
     PACKET("no verb", 0, .id = "a"),
-    PACKET("the verb after the last", HELPER_DIAL + 1, .id = "a"),
+    PACKET("the verb after the last", HELPER_SERVER + 1, .id = "a"),
     PACKET("a large verb", UINT32_MAX, .id = "a"),
     PACKET("no id", HELPER_CREATE, .id = ""),
     CREATE("a path", .id = "a/b"),
@@ -102,6 +102,10 @@ static const struct hostile hostile[] = {
     PACKET("a number to warm", HELPER_WARM, .number = 1),
     PACKET("a flag to cool", HELPER_COOL, .flag = 1),
     PACKET("a number to dial", HELPER_DIAL, .id = "a", .number = 1),
+    PACKET("an id for a server", HELPER_SERVER, .id = "a"),
+    PACKET("a negative server", HELPER_SERVER, .number = -1),
+    PACKET("a large server", HELPER_SERVER, .number = INT64_C(1) << 32),
+    PACKET("a flag for a server", HELPER_SERVER, .flag = 1),
 };
 
 static void
@@ -185,6 +189,7 @@ assert_cannot_name(struct fixture *f, const char *id)
     assert_int_equal(ask_about(f, HELPER_LIMIT, id), KG_INVALID);
     assert_int_equal(ask_about(f, HELPER_FORK, id), KG_INVALID);
     assert_int_equal(ask_about(f, HELPER_DIAL, id), KG_INVALID);
+    assert_int_equal(ask_about(f, HELPER_SERVER, ""), KG_INVALID); // the operator names none
     assert_int_equal(ask_about(f, HELPER_DESTROY, id), KG_OK); // there is none
     assert_int_equal(f->table->n_calls, n_calls);
 }
