@@ -107,10 +107,11 @@ is_anybodys(const char *owner, const void *arg)
 void
 core_start_servers(struct core *core)
 {
+    static const struct servers_file none;
     const struct upstreams_settings settings = {
         .loop = core->loop,
         .client = core->client,
-        .file = core->servers,
+        .file = core->servers ? core->servers : &none,
         .call_timeout_ms = core->config->tool_call_timeout_s * 1000,
         .is_operators = core->is_operators ? core->is_operators : is_anybodys,
         .operators_arg = core->quota_arg,
@@ -118,9 +119,7 @@ core_start_servers(struct core *core)
         .stop = program_stop,
         .start_arg = core,
     };
-    if (!core->servers)
-        return;
-    if (!core->helper)
+    if (core->servers && !core->helper)
         core->processes = server_processes_new(core->loop, -1, false);
     core->upstreams = upstreams_new(&settings);
 }

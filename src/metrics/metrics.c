@@ -136,8 +136,8 @@ static const struct metric_row table[METRIC_N] = {
         .labels = {"outcome"}, .values = {"ok", "error", "timeout", "cancelled", "refused"}),
     [METRIC_UPSTREAM_CALLS] =
         COUNTER("kernelgate_mcp_server_calls_total",
-                "Calls of MCP servers' tools that code has made, by outcome (ok, error, timeout, "
-                "cancelled, refused); the tool is unknown if the server offers none of its name.",
+                "Calls of MCP servers' tools that code has made; the tool is unknown if the server "
+                "offers none of its name.",
                 .labels = {"server", "tool", "outcome"}),
     [METRIC_UPSTREAM_CALL_SECONDS] =
         HISTOGRAM("kernelgate_mcp_server_call_seconds",
