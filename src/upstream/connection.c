@@ -5,16 +5,18 @@
 
 #include "connection.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <string.h>
+
+#include "message_reader.h"
 
 enum {
     OPEN_TIMEOUT_MS = 30 * 1000,
     BACKOFF_MIN_MS = 1000,
     BACKOFF_MAX_MS = 60 * 1000,
     ASK_AGAIN_MS = 1000,    // a request opens a connection that is down, but not more often
-    ASKED_PER_S_MAX = 1000, // requests and notifications of the server
-    READING_MAX = 64,       // large messages that workers read
+    ASKED_PER_S_MAX = 1000, // requests, notifications and stray answers of the server
     VERSION_MAX = 31,
     DETAIL_MAX = 239,
     TELL_LATER_MS = 0,
@@ -40,22 +42,6 @@ struct rpc_call {
     void *arg;
 };
 
-// A large message that a worker reads.
-struct reading {
-    LIST_ENTRY(reading) link;
-    struct connection *connection; // NULL: nobody waits any more
-    struct loop_work *work;
-    struct budget_hold hold;
-    int64_t id;
-    char *text;
-    size_t len;
-    struct message message;
-    bool failed; // `err`
-    struct kg_error err;
-    bool is_last; // nothing more comes in answer to `id`: `why`
-    struct kg_error why;
-};
-
 struct connection {
     const struct connection_context *context;
     const struct server_spec *spec;
@@ -69,8 +55,7 @@ struct connection {
     bool keeps_trying;
     bool hears_changes;
     TAILQ_HEAD(rpc_calls_, rpc_call) calls; // in the order of their ids
-    LIST_HEAD(, reading) readings;
-    size_t n_readings;
+    struct message_reader *reader;
     int64_t last_id;
     struct loop_timer *retry;
     struct loop_timer *timeout; // of an attempt
@@ -83,9 +68,26 @@ struct connection {
     int n_asked;
 };
 
+static bool
+edge_is_legal(enum connection_state from, enum connection_state to)
+{
+    switch (from) {
+    case CONNECTION_DOWN:
+        return to == CONNECTION_OPENING;
+    case CONNECTION_OPENING:
+        return to == CONNECTION_GREETING || to == CONNECTION_DOWN;
+    case CONNECTION_GREETING:
+        return to == CONNECTION_UP || to == CONNECTION_DOWN;
+    case CONNECTION_UP:
+        return to == CONNECTION_OPENING || to == CONNECTION_DOWN; // it has lost its session
+    }
+    return false;
+}
+
 static void
 connection_set_state(struct connection *connection, enum connection_state state)
 {
+    assert(edge_is_legal(connection->state, state));
     connection->state = state;
 }
 
@@ -203,11 +205,12 @@ rpc_call_cancel(struct rpc_call *call)
         return;
     struct connection *connection = call->connection;
     int64_t id = call->id;
-    bool tells = call->sent && connection->state == CONNECTION_UP;
+    bool sent = call->sent;
     call_free(call);
-    if (!tells)
+    if (sent)
+        connection->transport->withdraw(connection, id);
+    if (!sent || connection->state != CONNECTION_UP)
         return;
-    connection->transport->withdraw(connection, id);
     connection_notify(connection, "notifications/cancelled",
                       json_pack("{s:I, s:s}", "requestId", (json_int_t)id, "reason",
                                 "nobody waits for the answer"));
@@ -235,6 +238,8 @@ connection_fail(struct connection *connection, const struct kg_error *err)
 {
     const char *name = connection->spec->name;
     struct kg_error why = {0};
+    if (connection->state == CONNECTION_DOWN)
+        return;
     bool was_up = connection->state == CONNECTION_UP;
     (void)kg_error_set(&why, KG_SERVER_DOWN, 0, "the MCP server %s is down: %.150s", name,
                        err->message);
@@ -382,6 +387,19 @@ connection_opened(struct connection *connection)
 
 // ---- What the server says -------------------------------------------------------------------
 
+// Of what nobody has asked for; false: it is too much.
+static bool
+connection_count(struct connection *connection)
+{
+    int64_t now_ms = clock_mono_ms();
+    if (now_ms - connection->second_ms >= 1000) {
+        connection->second_ms = now_ms;
+        connection->n_asked = 0;
+    }
+    return ++connection->n_asked <= ASKED_PER_S_MAX ||
+           connection_refuse(connection, "it sends too many messages") == 0;
+}
+
 static void
 connection_answer(struct connection *connection, struct message *message)
 {
@@ -390,11 +408,13 @@ connection_answer(struct connection *connection, struct message *message)
         json_is_integer(id) ? call_find(connection, json_integer_value(id)) : NULL;
     bool valid = json_object_get(message->json, "result") ||
                  json_is_object(json_object_get(message->json, "error"));
-    if (call && call->sent && valid)
+    if (call && call->sent && valid) {
         call_end(call, message, NULL);
-    else
-        log_debug("an MCP server answers what nobody has asked",
-                  LOG_STR("server", connection->spec->name));
+        return;
+    }
+    log_debug("an MCP server answers what nobody has asked",
+              LOG_STR("server", connection->spec->name));
+    (void)connection_count(connection);
 }
 
 // This client has neither a model nor a user nor files for a server; ping is answered.
@@ -402,15 +422,8 @@ static void
 connection_be_asked(struct connection *connection, const json_t *json, const char *method)
 {
     const json_t *id = json_object_get(json, "id");
-    int64_t now_ms = clock_mono_ms();
-    if (now_ms - connection->second_ms >= 1000) {
-        connection->second_ms = now_ms;
-        connection->n_asked = 0;
-    }
-    if (++connection->n_asked > ASKED_PER_S_MAX) {
-        (void)connection_refuse(connection, "it sends too many messages");
+    if (!connection_count(connection))
         return;
-    }
     if (!id) {
         if (strcmp(method, "notifications/tools/list_changed") == 0)
             connection->events->on_list_changed(connection, connection->arg);
@@ -441,130 +454,45 @@ connection_take_message(struct connection *connection, struct message *message)
         connection_be_asked(connection, message->json, json_string_value(method));
 }
 
-// A message that cannot be read, in answer to `id`.
+// `id`: that of the request in answer to which it has come.
 static void
-connection_take_error(struct connection *connection, int64_t id, const struct kg_error *err)
+connection_on_message(struct message *message, int64_t id, const struct kg_error *err, void *arg)
 {
-    struct rpc_call *call = id ? call_find(connection, id) : NULL;
-    if (call)
+    struct connection *connection = arg;
+    struct rpc_call *call = !message && id ? call_find(connection, id) : NULL;
+    if (message)
+        connection_take_message(connection, message);
+    else if (call)
         call_fail(call, err);
     else
         log_debug("an MCP server sends what is not a message",
                   LOG_STR("server", connection->spec->name), LOG_STR("error", err->message));
 }
 
-// ---- Large messages -------------------------------------------------------------------------
-
-static void
-reading_run(void *arg)
-{
-    struct reading *reading = arg;
-    reading->failed =
-        message_parse(&reading->message, reading->text, reading->len, &reading->err) < 0;
-}
-
-// On a worker: large values take a while.
-static void
-reading_free(void *arg)
-{
-    struct reading *reading = arg;
-    message_fini(&reading->message);
-    free(reading->text);
-    free(reading);
-}
-
-static void
-reading_forget(struct reading *reading)
-{
-    struct connection *connection = reading->connection;
-    LIST_REMOVE(reading, link);
-    connection->n_readings--;
-    budget_hold_end(&reading->hold);
-}
-
-static void
-reading_done(void *arg)
-{
-    struct reading *reading = arg;
-    struct connection *connection = reading->connection;
-    int64_t id = reading->id;
-    reading_forget(reading);
-    if (reading->failed)
-        connection_take_error(connection, id, &reading->err);
-    else
-        connection_take_message(connection, &reading->message);
-    if (reading->is_last)
-        connection_end_answers(connection, id, &reading->why);
-    loop_work_start(connection->context->loop, LOOP_LANE_GATEWAY, reading_free, NULL, reading);
-}
-
-static void
-reading_start(struct connection *connection, const char *text, size_t len, int64_t id)
-{
-    const struct connection_context *context = connection->context;
-    struct kg_error err = {0};
-    struct reading *reading = KG_NEW(struct reading);
-    budget_hold_start(&reading->hold, context->bytes, connection->spec->name);
-    if (connection->n_readings >= READING_MAX || !budget_hold_has_room(&reading->hold, len)) {
-        budget_hold_end(&reading->hold);
-        free(reading);
-        (void)kg_error_set(&err, KG_SESSION_BUSY, 0,
-                           "too many large answers of MCP servers are under way");
-        connection_take_error(connection, id, &err);
-        return;
-    }
-    budget_hold_set(&reading->hold, len);
-    reading->connection = connection;
-    reading->id = id;
-    reading->text = kg_memdup0(text, len);
-    reading->len = len;
-    LIST_INSERT_HEAD(&connection->readings, reading, link);
-    connection->n_readings++;
-    reading->work = loop_work_start(context->loop, loop_lane_of(connection->spec->name),
-                                    reading_run, reading_done, reading);
-}
-
 void
 connection_take(struct connection *connection, const char *text, size_t len, int64_t id)
 {
-    struct kg_error err = {0};
-    struct message message;
-    if (len > MESSAGE_INLINE_MAX) {
-        reading_start(connection, text, len, id);
-        return;
-    }
-    if (message_parse(&message, text, len, &err) < 0)
-        connection_take_error(connection, id, &err);
-    else
-        connection_take_message(connection, &message);
-    message_fini(&message);
+    message_reader_take(connection->reader, text, len, id);
 }
 
 bool
 connection_has_answer(const struct connection *connection, int64_t id)
 {
-    const struct reading *reading;
-    LIST_FOREACH(reading, &connection->readings, link) {
-        if (reading->id == id)
-            return true;
-    }
-    return !call_find(connection, id);
+    return message_reader_has(connection->reader, id) || !call_find(connection, id);
 }
 
 void
 connection_end_answers(struct connection *connection, int64_t id, const struct kg_error *err)
 {
-    struct rpc_call *call = call_find(connection, id);
-    struct reading *reading;
-    LIST_FOREACH(reading, &connection->readings, link) {
-        if (reading->id != id)
-            continue;
-        reading->is_last = true;
-        reading->why = *err;
-        return;
-    }
+    message_reader_end(connection->reader, id, err);
+}
+
+static void
+connection_on_answers_end(int64_t id, const struct kg_error *why, void *arg)
+{
+    struct rpc_call *call = call_find(arg, id);
     if (call)
-        call_fail(call, err);
+        call_fail(call, why);
 }
 
 void
@@ -603,7 +531,11 @@ struct connection *
 connection_new(const struct connection_context *context, const struct server_spec *spec,
                size_t number, bool keeps_trying, const struct connection_events *events, void *arg)
 {
+    static const struct message_reader_events reader_events = {.on_message = connection_on_message,
+                                                               .on_end = connection_on_answers_end};
     struct connection *connection = KG_NEW(struct connection);
+    connection->reader =
+        message_reader_new(context->loop, context->bytes, spec->name, &reader_events, connection);
     connection->context = context;
     connection->spec = spec;
     connection->number = number;
@@ -613,7 +545,6 @@ connection_new(const struct connection_context *context, const struct server_spe
     connection->arg = arg;
     connection->tried_ms = INT64_MIN / 2;
     TAILQ_INIT(&connection->calls);
-    LIST_INIT(&connection->readings);
     (void)kg_error_set(&connection->error, KG_SERVER_DOWN, 0,
                        "the MCP server %s is not connected yet", spec->name);
     connection->retry = loop_timer_new(context->loop, connection_on_retry, connection);
@@ -629,10 +560,7 @@ connection_free(struct connection *connection)
         return;
     connection->transport->close(connection);
     connection->transport->free(connection);
-    for (struct reading *reading; (reading = LIST_FIRST(&connection->readings));) {
-        reading_forget(reading);
-        loop_work_cancel(reading->work, reading_free);
-    }
+    message_reader_free(connection->reader);
     for (struct rpc_call *call; (call = TAILQ_FIRST(&connection->calls));)
         call_free(call);
     loop_timer_free(connection->retry);

@@ -21,7 +21,7 @@ enum {
     GRACE_MS = 400,      // from the end of the input to SIGTERM
     LAST_GRACE_MS = 200, // from there to SIGKILL
     FILES_MAX = 4096,
-    PROCESSES_MAX = 256, // of the user, who has none elsewhere
+    PROCESSES_MAX = 4096, // and threads, of the user, who has none elsewhere
     FILE_MAX_BYTES = 1 << 30,
     OOM_SCORE = 500, // before the gateway
     EXIT_FAILED = 125,

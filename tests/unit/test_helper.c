@@ -190,7 +190,7 @@ assert_cannot_name(struct fixture *f, const char *id)
     assert_int_equal(ask_about(f, HELPER_FORK, id), KG_INVALID);
     assert_int_equal(ask_about(f, HELPER_DIAL, id), KG_INVALID);
     assert_int_equal(ask_about(f, HELPER_SERVER, ""), KG_INVALID); // the operator names none
-    assert_int_equal(ask_about(f, HELPER_DESTROY, id), KG_OK); // there is none
+    assert_int_equal(ask_about(f, HELPER_DESTROY, id), KG_OK);     // there is none
     assert_int_equal(f->table->n_calls, n_calls);
 }
 
