@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// A schema is followed as far as a bound of steps and of depth allows.
+// A schema is followed as far as a bound of steps and of depth allows. That a value does not fit is
+// always certain. That it fits is not, where a keyword was met that is not checked: `not` and
+// `oneOf` refuse only what fits for certain.
 
 #include "json_schema.h"
 
+#include <ctype.h>
+#include <float.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -10,7 +14,7 @@
 #include <string.h>
 
 enum {
-    STEPS_MAX = 100 * 1000, // schemas applied, and values compared
+    STEPS_MAX = 200 * 1000, // schemas applied, and values compared
     DEPTH_MAX = 64,         // of schemas in one another, `$ref` included
     PATH_MAX_BYTES = 100,
     LIST_MAX_BYTES = 100,
@@ -24,10 +28,12 @@ struct place {
 };
 
 struct check {
-    const json_t *root;
+    const json_t *root; // of `$ref`
     const char *name;
     int steps;
     int depth;
+    bool gave_up;         // a bound was reached: there is no outcome
+    bool unsure;          // a keyword was met that is not checked
     struct kg_error *err; // NULL: only the outcome is wanted
 };
 
@@ -90,18 +96,20 @@ type_of(const json_t *value)
     return "null";
 }
 
+// NULL: JSON Schema has no such type.
 static const char *
 with_article(const char *type)
 {
     static const struct {
         const char *type, *text;
-    } texts[] = {{"object", "an object"}, {"array", "an array"},     {"string", "a string"},
-                 {"number", "a number"},  {"integer", "an integer"}, {"boolean", "true or false"}};
+    } texts[] = {{"object", "an object"},     {"array", "an array"},     {"string", "a string"},
+                 {"number", "a number"},      {"integer", "an integer"}, {"null", "null"},
+                 {"boolean", "true or false"}};
     for (size_t i = 0; i < KG_ARRAY_LEN(texts); i++) {
         if (strcmp(type, texts[i].type) == 0)
             return texts[i].text;
     }
-    return "null";
+    return NULL;
 }
 
 // `values` as JSON, for a message.
@@ -112,12 +120,14 @@ list_as_text(const json_t *values)
     size_t i;
     const json_t *value;
     json_array_foreach((json_t *)(uintptr_t)values, i, value) {
-        KG_AUTO_FREE char *one = json_dumps(value, JSON_COMPACT | JSON_ENCODE_ANY);
-        if (text.len + strlen(one) > LIST_MAX_BYTES) {
+        if (text.len > LIST_MAX_BYTES) {
             buf_append_str(&text, ", …");
             break;
         }
-        buf_printf(&text, "%s%s", i ? ", " : "", one);
+        KG_AUTO_FREE char *one =
+            json_dumps(value, JSON_COMPACT | JSON_ENCODE_ANY | JSON_REAL_PRECISION(15));
+        buf_printf(&text, "%s%.*s%s", i ? ", " : "", LIST_MAX_BYTES, one,
+                   strlen(one) > LIST_MAX_BYTES ? "…" : "");
     }
     return text.len ? buf_take(&text) : kg_strdup("nothing");
 }
@@ -135,16 +145,37 @@ is_of_type(const json_t *value, const char *type)
     return strcmp(own, type) == 0 || (strcmp(type, "number") == 0 && json_is_number(value));
 }
 
-// JSON Schema's equality: numbers by their value. The depth of both is bounded by jansson's parser.
+// Counts a step; false: there are no more.
+static bool
+check_step(struct check *check)
+{
+    if (++check->steps >= STEPS_MAX)
+        check->gave_up = true;
+    return !check->gave_up;
+}
+
+static int
+compare_numbers(const json_t *a, const json_t *b)
+{
+    if (json_is_integer(a) && json_is_integer(b)) {
+        json_int_t one = json_integer_value(a), other = json_integer_value(b);
+        return (one > other) - (one < other);
+    }
+    double one = json_number_value(a), other = json_number_value(b);
+    return (one > other) - (one < other);
+}
+
+// JSON Schema's equality: numbers by their value. The depth of both is bounded by who parsed them.
 static bool
 values_equal(struct check *check, const json_t *a, const json_t *b)
 {
     size_t i;
     const char *key;
     json_t *value;
-    check->steps++;
-    if (json_is_number(a) && json_is_number(b) && json_typeof(a) != json_typeof(b))
-        return json_number_value(a) == json_number_value(b);
+    if (!check_step(check))
+        return false;
+    if (json_is_number(a) && json_is_number(b))
+        return compare_numbers(a, b) == 0;
     if (json_typeof(a) != json_typeof(b))
         return false;
     if (json_is_array(a)) {
@@ -169,6 +200,38 @@ values_equal(struct check *check, const json_t *a, const json_t *b)
     return json_equal(a, b);
 }
 
+static uint64_t
+hash_bytes(const void *data, size_t len, uint64_t hash)
+{
+    for (const unsigned char *c = data; len > 0; c++, len--)
+        hash = (hash ^ *c) * 0x100000001b3;
+    return hash;
+}
+
+// The same for values that are equal.
+static uint64_t
+hash_value(struct check *check, const json_t *value)
+{
+    double number = json_number_value(value) + 0.0; // not -0
+    uint64_t hash = 0xcbf29ce484222325 ^ (json_is_number(value) ? JSON_REAL : json_typeof(value));
+    size_t i;
+    const char *key;
+    json_t *part;
+    if (!check_step(check))
+        return 0;
+    if (json_is_number(value))
+        return hash_bytes(&number, sizeof number, hash);
+    if (json_is_string(value))
+        return hash_bytes(json_string_value(value), json_string_length(value), hash);
+    json_array_foreach((json_t *)(uintptr_t)value, i, part) {
+        uint64_t item = hash_value(check, part);
+        hash = hash_bytes(&item, sizeof item, hash);
+    }
+    json_object_foreach((json_t *)(uintptr_t)value, key, part)
+        hash += hash_bytes(key, strlen(key), hash_value(check, part)); // in any order
+    return hash;
+}
+
 static size_t
 count_characters(const char *text)
 {
@@ -180,20 +243,23 @@ count_characters(const char *text)
 
 // ---- Assertions -----------------------------------------------------------------------------
 
+// Types that JSON Schema does not have, such as "any", say nothing.
 static int
 check_type(struct check *check, const json_t *schema, const json_t *value,
            const struct place *place)
 {
     const json_t *types = json_object_get(schema, "type");
+    const char *only = json_string_value(types);
     size_t i;
     const json_t *type;
-    if (json_is_string(types) && !is_of_type(value, json_string_value(types)))
-        return check_fail(check, place, "must be %s, not %s",
-                          with_article(json_string_value(types)), with_article(type_of(value)));
+    if (only && with_article(only) && !is_of_type(value, only))
+        return check_fail(check, place, "must be %s, not %s", with_article(only),
+                          with_article(type_of(value)));
     if (!json_is_array(types))
         return 0;
     json_array_foreach((json_t *)(uintptr_t)types, i, type) {
-        if (json_is_string(type) && is_of_type(value, json_string_value(type)))
+        const char *name = json_string_value(type);
+        if (name && (!with_article(name) || is_of_type(value, name)))
             return 0;
     }
     KG_AUTO_FREE char *text = list_as_text(types);
@@ -223,6 +289,18 @@ check_choices(struct check *check, const json_t *schema, const json_t *value,
     return check_fail(check, place, "must be one of %s", text);
 }
 
+// As far as a floating-point number can tell.
+static bool
+is_multiple(const json_t *value, const json_t *step)
+{
+    double number = json_number_value(value), size = json_number_value(step);
+    if (size <= 0)
+        return true;
+    if (json_is_integer(value) && json_is_integer(step))
+        return json_integer_value(value) % json_integer_value(step) == 0;
+    return fabs(remainder(number, size)) <= fmax(1e-9 * size, fabs(number) * DBL_EPSILON);
+}
+
 static int
 check_number(struct check *check, const json_t *schema, const json_t *value,
              const struct place *place)
@@ -234,19 +312,18 @@ check_number(struct check *check, const json_t *schema, const json_t *value,
                   {"maximum", "at most", false, false},
                   {"exclusiveMinimum", "above", true, true},
                   {"exclusiveMaximum", "below", false, true}};
-    double number = json_number_value(value);
     for (size_t i = 0; i < KG_ARRAY_LEN(bounds); i++) {
         const json_t *bound = json_object_get(schema, bounds[i].keyword);
-        double limit = json_number_value(bound);
-        if (!json_is_number(bound) || (bounds[i].is_least ? number > limit : number < limit) ||
-            (!bounds[i].excludes && number == limit))
+        int order = json_is_number(bound) ? compare_numbers(value, bound) : 0;
+        if (!json_is_number(bound) || (bounds[i].is_least ? order > 0 : order < 0) ||
+            (!bounds[i].excludes && order == 0))
             continue;
-        return check_fail(check, place, "must be %s %.15g", bounds[i].words, limit);
+        return check_fail(check, place, "must be %s %.15g", bounds[i].words,
+                          json_number_value(bound));
     }
     const json_t *step = json_object_get(schema, "multipleOf");
-    double size = json_number_value(step);
-    if (json_is_number(step) && size > 0 && fabs(remainder(number, size)) > 1e-9 * size)
-        return check_fail(check, place, "must be a multiple of %.15g", size);
+    if (json_is_number(step) && !is_multiple(value, step))
+        return check_fail(check, place, "must be a multiple of %.15g", json_number_value(step));
     return 0;
 }
 
@@ -275,16 +352,37 @@ check_string(struct check *check, const json_t *schema, const json_t *value,
                       "characters", place);
 }
 
+struct hashed_item {
+    uint64_t hash;
+    size_t at;
+};
+
+static int
+compare_items(const void *one, const void *other)
+{
+    const struct hashed_item *a = one, *b = other;
+    if (a->hash != b->hash)
+        return a->hash < b->hash ? -1 : 1;
+    return (a->at > b->at) - (a->at < b->at);
+}
+
 static int
 check_unique(struct check *check, const json_t *schema, const json_t *value,
              const struct place *place)
 {
-    if (!json_is_true(json_object_get(schema, "uniqueItems")))
+    size_t n = json_array_size(value);
+    if (n < 2 || !json_is_true(json_object_get(schema, "uniqueItems")))
         return 0;
-    for (size_t i = 1; i < json_array_size(value); i++) {
-        for (size_t j = 0; j < i && check->steps < STEPS_MAX; j++) {
-            if (values_equal(check, json_array_get(value, i), json_array_get(value, j)))
-                return check_fail(check, place, "the items %zu and %zu are the same", j, i);
+    KG_AUTO_FREE struct hashed_item *items = kg_calloc(n, sizeof *items);
+    for (size_t i = 0; i < n; i++)
+        items[i] = (struct hashed_item){hash_value(check, json_array_get(value, i)), i};
+    qsort(items, n, sizeof *items, compare_items);
+    for (size_t i = 1; i < n; i++) {
+        for (size_t j = i; j-- > 0 && items[j].hash == items[i].hash && !check->gave_up;) {
+            if (values_equal(check, json_array_get(value, items[i].at),
+                             json_array_get(value, items[j].at)))
+                return check_fail(check, place, "the items %zu and %zu are the same", items[j].at,
+                                  items[i].at);
         }
     }
     return 0;
@@ -369,14 +467,21 @@ check_by_type(struct check *check, const json_t *schema, const json_t *value,
 
 // ---- Schemas of schemas ---------------------------------------------------------------------
 
-// Whether it fits, without a message.
-static bool
-fits(struct check *check, const json_t *schema, const json_t *value)
+enum fit { FITS_NOT, FITS_PERHAPS, FITS };
+
+// Without a message, and without an effect on `unsure`.
+static enum fit
+fit_of(struct check *check, const json_t *schema, const json_t *value)
 {
     struct kg_error *err = KG_STEAL(check->err);
-    bool result = schema_apply(check, schema, value, NULL) == 0;
+    bool unsure = check->unsure;
+    check->unsure = false;
+    enum fit fit = schema_apply(check, schema, value, NULL) < 0 ? FITS_NOT
+                   : check->unsure                              ? FITS_PERHAPS
+                                                                : FITS;
     check->err = err;
-    return result;
+    check->unsure = unsure;
+    return fit;
 }
 
 static int
@@ -385,24 +490,25 @@ check_some(struct check *check, const json_t *schema, const char *keyword, const
 {
     const json_t *list = json_object_get(schema, keyword);
     bool only_one = strcmp(keyword, "oneOf") == 0;
-    size_t i, n = 0;
+    size_t i, n = 0, n_perhaps = 0;
     const json_t *one;
     if (json_array_size(list) == 0)
         return 0;
     // What has one form anyway gets a message of its own.
     if (json_array_size(list) == 1)
         return schema_apply(check, json_array_get(list, 0), value, place);
-    json_array_foreach((json_t *)(uintptr_t)list, i, one) {
-        if (!fits(check, one, value))
-            continue;
-        if (!only_one)
+    json_array_foreach(list, i, one) {
+        enum fit fit = fit_of(check, one, value);
+        n += fit == FITS;
+        n_perhaps += fit == FITS_PERHAPS;
+        if (fit == FITS && !only_one)
             return 0;
-        n++;
     }
-    if (n == 1)
-        return 0;
-    return check_fail(check, place, "has %s of the forms that are allowed",
-                      n ? "more than one" : "none");
+    if (n > 1 || n + n_perhaps == 0)
+        return check_fail(check, place, "has %s of the forms that are allowed",
+                          n ? "more than one" : "none");
+    check->unsure |= n_perhaps > 0;
+    return 0;
 }
 
 static int
@@ -410,6 +516,7 @@ check_combined(struct check *check, const json_t *schema, const json_t *value,
                const struct place *place)
 {
     const json_t *unwanted = json_object_get(schema, "not");
+    enum fit fit = unwanted ? fit_of(check, unwanted, value) : FITS_NOT;
     size_t i;
     const json_t *one;
     json_array_foreach(json_object_get(schema, "allOf"), i, one) {
@@ -419,38 +526,53 @@ check_combined(struct check *check, const json_t *schema, const json_t *value,
     if (check_some(check, schema, "anyOf", value, place) < 0 ||
         check_some(check, schema, "oneOf", value, place) < 0)
         return -1;
-    if (unwanted && fits(check, unwanted, value))
-        return check_fail(check, place, "has a form that is not allowed");
-    return 0;
+    check->unsure |= fit == FITS_PERHAPS;
+    return fit == FITS ? check_fail(check, place, "has a form that is not allowed") : 0;
 }
 
-// One name of a JSON pointer (RFC 6901), whose escapes are undone.
+// One name of a JSON pointer in a URI's fragment (RFC 6901, sections 4 and 6), whose escapes are
+// undone.
 static char *
 pointer_name(const char *at, size_t len)
 {
-    KG_AUTO_BUF name = {0};
-    for (size_t i = 0; i < len; i++) {
-        bool escaped = at[i] == '~' && i + 1 < len;
-        char c = !escaped ? at[i] : at[++i] == '1' ? '/' : '~';
-        buf_append(&name, &c, 1);
+    KG_AUTO_FREE char *part = kg_strndup(at, len);
+    char *to = part;
+    unsigned code;
+    for (const char *from = part; *from; to++) {
+        bool coded = from[0] == '%' && isxdigit((unsigned char)from[1]) &&
+                     isxdigit((unsigned char)from[2]) && sscanf(from + 1, "%2x", &code) == 1;
+        *to = coded ? (char)code : *from;
+        from += coded ? 3 : 1;
     }
-    return name.len ? buf_take(&name) : kg_strdup("");
+    *to = '\0';
+    to = part;
+    for (const char *from = part; *from; from++, to++) {
+        bool escaped = from[0] == '~' && from[1];
+        *to = !escaped ? *from : *++from == '1' ? '/' : '~';
+    }
+    *to = '\0';
+    return KG_STEAL(part);
 }
 
-// "#/$defs/name" and the like; NULL: it leads nowhere within the schema.
+static const json_t *
+array_member(const json_t *list, const char *name)
+{
+    char *end = NULL;
+    size_t index = isdigit((unsigned char)name[0]) ? strtoul(name, &end, 10) : 0;
+    return end && !*end ? json_array_get(list, index) : NULL;
+}
+
+// "#" and "#/$defs/name"; NULL: it leads nowhere within the schema.
 static const json_t *
 resolve(const json_t *root, const char *pointer)
 {
     const json_t *found = root;
-    if (pointer[0] != '#')
+    if (pointer[0] != '#' || (pointer[1] && pointer[1] != '/'))
         return NULL;
     for (const char *at = pointer + 1; found && *at == '/';) {
         size_t len = strcspn(++at, "/");
         KG_AUTO_FREE char *name = pointer_name(at, len);
-        char *end = NULL;
-        size_t index = strtoul(name, &end, 10);
-        found = json_is_array(found) ? (*name && !*end ? json_array_get(found, index) : NULL)
-                                     : json_object_get(found, name);
+        found = json_is_array(found) ? array_member(found, name) : json_object_get(found, name);
         at += len;
     }
     return found;
@@ -462,22 +584,49 @@ check_reference(struct check *check, const json_t *schema, const json_t *value,
 {
     const char *pointer = json_string_value(json_object_get(schema, "$ref"));
     const json_t *other = pointer ? resolve(check->root, pointer) : NULL;
+    check->unsure |= pointer && !other;
     return other ? schema_apply(check, other, value, place) : 0;
+}
+
+// It matters only to who wants to know whether the value fits for certain.
+static bool
+has_unchecked(const struct check *check, const json_t *schema)
+{
+    static const char *const names[] = {"$dynamicRef",
+                                        "$recursiveRef",
+                                        "contains",
+                                        "dependencies",
+                                        "dependentRequired",
+                                        "dependentSchemas",
+                                        "format",
+                                        "if",
+                                        "pattern",
+                                        "patternProperties",
+                                        "propertyNames",
+                                        "unevaluatedItems",
+                                        "unevaluatedProperties"};
+    size_t i = 0;
+    while (!check->err && i < KG_ARRAY_LEN(names) && !json_object_get(schema, names[i]))
+        i++;
+    return !check->err && i < KG_ARRAY_LEN(names);
 }
 
 static int
 schema_apply(struct check *check, const json_t *schema, const json_t *value,
              const struct place *place)
 {
+    const json_t *root = check->root;
     int result = 0;
+    if (check->depth == DEPTH_MAX || !check_step(check)) {
+        check->gave_up = true;
+        return -1;
+    }
     if (json_is_false(schema))
         return check_fail(check, place, "is not allowed");
     if (!json_is_object(schema))
         return 0;
-    if (check->depth == DEPTH_MAX || ++check->steps >= STEPS_MAX) {
-        (void)check_fail(check, place, "the tool's schema is too complex to be checked");
-        return -1;
-    }
+    if (json_is_string(json_object_get(schema, "$id")))
+        check->root = schema;
     check->depth++;
     if (check_reference(check, schema, value, place) < 0 ||
         check_type(check, schema, value, place) < 0 ||
@@ -485,8 +634,10 @@ schema_apply(struct check *check, const json_t *schema, const json_t *value,
         check_by_type(check, schema, value, place) < 0 ||
         check_combined(check, schema, value, place) < 0)
         result = -1;
+    check->unsure |= has_unchecked(check, schema);
     check->depth--;
-    return result;
+    check->root = root;
+    return check->gave_up ? -1 : result;
 }
 
 int
@@ -496,6 +647,9 @@ json_schema_check(const json_t *schema, const json_t *value, const char *name, s
     struct check check = {.root = schema, .name = name, .err = &why};
     if (schema_apply(&check, schema, value, NULL) == 0)
         return 0;
+    if (check.gave_up)
+        return kg_error_set(err, KG_INVALID, 0,
+                            "%s: the tool's schema is too complex to be checked", name);
     if (err)
         *err = why;
     return -1;
