@@ -40,7 +40,7 @@ on_listener(int fd, int events, void *arg)
     (void)events;
 
     const int on = 1;
-    KG_AUTO_FD link = relays_have_room(proxy->relays) ? proxy->open_link(proxy->arg) : -1;
+    KG_AUTO_FD link = relays_room(proxy->relays) > 0 ? proxy->open_link(proxy->arg) : -1;
     if (link < 0) {
         rest(proxy);
         return;

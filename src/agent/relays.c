@@ -38,7 +38,7 @@ void
 relays_join(struct relays *relays, int client, int link)
 {
     struct relay *relay = KG_NEW(struct relay);
-    assert(relays_have_room(relays));
+    assert(relays_room(relays) > 0);
     relay->relays = relays;
     relay->splice =
         splice_new(relays->loop, client, link, SPLICE_HALF_CLOSED_MS, relay_on_end, relay);
@@ -46,10 +46,10 @@ relays_join(struct relays *relays, int client, int link)
     relays->n++;
 }
 
-bool
-relays_have_room(const struct relays *relays)
+int
+relays_room(const struct relays *relays)
 {
-    return relays->n < relays->max;
+    return relays->max - relays->n;
 }
 
 struct relays *

@@ -11,6 +11,7 @@ struct relays;
 struct relays *relays_new(struct loop *loop, int max);
 // Closes them all. NULL is fine.
 void relays_free(struct relays *relays);
-bool relays_have_room(const struct relays *relays);
+// How many more may be joined.
+int relays_room(const struct relays *relays);
 // Owns both descriptors (non-blocking). There must be room.
 void relays_join(struct relays *relays, int client, int link);

@@ -19,6 +19,8 @@ enum {
     LOOSE_MAX = 32, // clients that have no place: their line, or their reading, is awaited
     SAY_MS = 5000,
     TAKE_MS = 10 * 1000,
+    CALLER_MS = 10 * 1000,
+    DIAL_MS = 20,
     ANSWER_MS = 20 * 60 * 1000,
     PLACE_MS = 250, // a place takes one request in this time: code cannot flood the gateway
     UNREAD_MAX = 1024 * 1024,
@@ -40,6 +42,8 @@ struct client {
     struct buf in;  // its line, until that is complete
     struct buf out; // what it has not read
     bool answered;  // it has heard all when `out` is empty
+    bool calls;     // tools: it is one of the callers, which wait for a link
+    size_t line_len;
 };
 
 // A request that the gateway was told of. It is taken until the gateway has ended it, also where
@@ -55,6 +59,9 @@ struct tenant {
     struct events *events;
     struct tenant_settings settings;
     struct relays *tool_callers;
+    TAILQ_HEAD(, client) callers; // that wait for a link
+    int n_callers;
+    struct loop_timer *dial; // when no link was to be had
     int fd;
     struct loop_fd *watch;
     struct loop_timer *pause;
@@ -81,12 +88,22 @@ client_leave_loose(struct client *client)
     client->tenant->n_loose--;
 }
 
+static void
+client_leave_callers(struct client *client)
+{
+    TAILQ_REMOVE(&client->tenant->callers, client, entry);
+    client->tenant->n_callers--;
+    client->calls = false;
+}
+
 // The gateway is not informed: see client_withdraw().
 static void
 client_free(struct client *client)
 {
     if (client->place)
         client->place->client = NULL;
+    else if (client->calls)
+        client_leave_callers(client);
     else
         client_leave_loose(client);
     loop_fd_free(client->watch);
@@ -156,6 +173,9 @@ client_finish(struct client *client)
         client->place->client = NULL;
         client->place = NULL;
         client_enter_loose(client);
+    } else if (client->calls) {
+        client_leave_callers(client);
+        client_enter_loose(client);
     }
     loop_timer_start(client->timer, TAKE_MS);
     client_flush(client);
@@ -177,6 +197,12 @@ client_on_time(void *arg)
     struct kg_error err;
     struct tenant *tenant = client->tenant;
     const struct place *place = client->place;
+    if (client->calls) {
+        (void)kg_error_set(&err, KG_SESSION_BUSY, 0,
+                           "too many connections of this sandbox begin to call tools; try again");
+        client_refuse(client, &err);
+        return;
+    }
     if (!place) {
         client_free(client);
         return;
@@ -251,35 +277,72 @@ client_ask(struct client *client, struct place *place, json_t *event)
     events_add(tenant->events, json_incref(event)); // this may end all requests
 }
 
-// Joins it with a link, which gets what has come after the line, too.
-static void
-client_call_tools(struct client *client, size_t line_len)
+// ---- Tools ----------------------------------------------------------------------------------
+
+// Joins it with a link, which gets what has come after the line, too. False: none is to be had now,
+// since the gateway takes only so many at a time.
+static bool
+caller_join(struct client *client)
 {
     struct tenant *tenant = client->tenant;
     struct ucred peer = {0};
     socklen_t size = sizeof peer;
     struct kg_error err;
-    const char *rest = client->in.data + line_len + 1;
-    size_t rest_len = client->in.len - line_len - 1;
-    if (!relays_have_room(tenant->tool_callers)) {
+    const char *rest = client->in.data + client->line_len + 1;
+    size_t rest_len = client->in.len - client->line_len - 1;
+    (void)getsockopt(client->fd, SOL_SOCKET, SO_PEERCRED, &peer, &size);
+    KG_AUTO_FD link = tenant->settings.open_tools(peer.pid, tenant->settings.arg);
+    if (link < 0 && tenant->connected)
+        return false;
+    if (link < 0 || (rest_len > 0 && send(link, rest, rest_len, MSG_NOSIGNAL | MSG_DONTWAIT) !=
+                                         (ssize_t)rest_len)) {
+        (void)kg_error_set(&err, KG_DRAINING, 0, "no gateway is connected to this sandbox now");
+        client_refuse(client, &err);
+        return true;
+    }
+    loop_fd_free(KG_STEAL(client->watch)); // before another watch of this descriptor
+    relays_join(tenant->tool_callers, KG_STEAL_FD(client->fd), KG_STEAL_FD(link));
+    client_free(client);
+    return true;
+}
+
+static void
+tenant_join_callers(void *arg)
+{
+    struct tenant *tenant = arg;
+    for (struct client *first; (first = TAILQ_FIRST(&tenant->callers));) {
+        if (!caller_join(first)) {
+            loop_timer_start(tenant->dial, DIAL_MS);
+            return;
+        }
+    }
+}
+
+// What follows the line is not read here.
+static void
+client_call_tools(struct client *client, size_t line_len)
+{
+    struct tenant *tenant = client->tenant;
+    struct kg_error err;
+    if (relays_room(tenant->tool_callers) <= tenant->n_callers) {
         (void)kg_error_set(&err, KG_SESSION_BUSY, 0,
                            "%d connections of this sandbox call tools already",
                            TENANT_TOOL_CALLERS_MAX);
         client_refuse(client, &err);
         return;
     }
-    (void)getsockopt(client->fd, SOL_SOCKET, SO_PEERCRED, &peer, &size);
-    KG_AUTO_FD link = tenant->settings.open_tools(peer.pid, tenant->settings.arg);
-    if (link < 0 || (rest_len > 0 && send(link, rest, rest_len, MSG_NOSIGNAL | MSG_DONTWAIT) !=
-                                         (ssize_t)rest_len)) {
-        (void)kg_error_set(&err, KG_DRAINING, 0, "no gateway is connected to this sandbox now");
-        client_refuse(client, &err);
-        return;
-    }
-    loop_fd_free(KG_STEAL(client->watch)); // before another watch of this descriptor
-    relays_join(tenant->tool_callers, KG_STEAL_FD(client->fd), KG_STEAL_FD(link));
-    client_free(client);
+    client_leave_loose(client);
+    client->calls = true;
+    client->line_len = line_len;
+    TAILQ_INSERT_TAIL(&tenant->callers, client, entry);
+    tenant->n_callers++;
+    loop_fd_set(client->watch, 0);
+    loop_timer_start(client->timer, CALLER_MS);
+    if (!loop_timer_active(tenant->dial))
+        tenant_join_callers(tenant);
 }
+
+// ---- Lines ----------------------------------------------------------------------------------
 
 static void
 client_take_line(struct client *client, size_t len)
@@ -481,6 +544,8 @@ tenant_new(struct loop *loop, const struct tenant_settings *settings, struct kg_
     tenant->events = settings->events;
     tenant->settings = *settings;
     tenant->tool_callers = relays_new(loop, TENANT_TOOL_CALLERS_MAX);
+    TAILQ_INIT(&tenant->callers);
+    tenant->dial = loop_timer_new(loop, tenant_join_callers, tenant);
     tenant->fd = fd;
     TAILQ_INIT(&tenant->loose);
     tenant->watch = loop_fd_new(loop, fd, LOOP_READ, tenant_on_connection, tenant);
@@ -501,6 +566,9 @@ tenant_free(struct tenant *tenant)
     }
     for (struct client *client; (client = TAILQ_FIRST(&tenant->loose));)
         client_free(client);
+    for (struct client *client; (client = TAILQ_FIRST(&tenant->callers));)
+        client_free(client);
+    loop_timer_free(tenant->dial);
     relays_free(tenant->tool_callers);
     loop_fd_free(tenant->watch);
     loop_timer_free(tenant->pause);

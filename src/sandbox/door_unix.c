@@ -169,8 +169,7 @@ link_greeted(struct link *link)
     serve(&door->base);
 }
 
-// The sandbox sends next. Callers of tools come one after the other, and their number is bounded
-// where they go: they do not count against the pace.
+// The sandbox sends next.
 static void
 link_dials(struct link *link, bool for_tools)
 {
@@ -182,8 +181,6 @@ link_dials(struct link *link, bool for_tools)
         link_close(link);
         return;
     }
-    if (for_tools)
-        opened(&door->base);
     fn(link_release(link), events->arg);
 }
 
@@ -223,6 +220,16 @@ on_link_fd(int fd, int events, void *arg)
     }
 }
 
+// Those of tools need no place among the idle links: many may come at once, and each leaves in the
+// next turn.
+static bool
+is_for_tools(int fd)
+{
+    char hello[LINK_HELLO_LEN];
+    ssize_t n = recv(fd, hello, sizeof hello, MSG_PEEK | MSG_DONTWAIT);
+    return n > 0 && link_hello_check(hello, (size_t)n) == LINK_HELLO_TOOLS_DONE;
+}
+
 // Returns its cost in tokens. Closing a link at once costs little, and keeps the queue short in
 // which the agent waits too.
 static int64_t
@@ -231,8 +238,8 @@ link_add(struct door_unix *door, int fd)
     struct ucred peer = {0};
     socklen_t len = sizeof peer;
 
-    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &len) != 0 || door->n_links >= MAX_LINKS ||
-        !is_welcome(door, peer.pid)) {
+    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &len) != 0 ||
+        (door->n_links >= MAX_LINKS && !is_for_tools(fd)) || !is_welcome(door, peer.pid)) {
         close(fd);
         return COST_OF_CLOSED;
     }

@@ -1028,6 +1028,8 @@ main(void)
         cmocka_unit_test_setup_teardown(test_tenant_ended_requests_count, agent_setup,
                                         agent_teardown),
         cmocka_unit_test_setup_teardown(test_tenant_slow_reader, agent_setup, agent_teardown),
+        cmocka_unit_test_setup_teardown(test_tenant_tools, agent_setup, agent_teardown),
+        cmocka_unit_test_setup_teardown(test_tenant_many_callers, agent_setup, agent_teardown),
         cmocka_unit_test_setup_teardown(test_tenant_gateway_lost, agent_setup, agent_teardown),
         cmocka_unit_test_setup_teardown(test_calls_on_one_link, agent_setup, agent_teardown),
         cmocka_unit_test_setup_teardown(test_calls_are_bounded, agent_setup, agent_teardown),

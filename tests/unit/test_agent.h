@@ -155,6 +155,8 @@ void test_tenant_refuses(void **state);
 void test_tenant_is_bounded(void **state);
 void test_tenant_ended_requests_count(void **state);
 void test_tenant_slow_reader(void **state);
+void test_tenant_tools(void **state);
+void test_tenant_many_callers(void **state);
 void test_tenant_gateway_lost(void **state);
 void test_replay(void **state);
 void test_replay_bounds(void **state);

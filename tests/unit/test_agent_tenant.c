@@ -293,3 +293,112 @@ test_tenant_gateway_lost(void **state)
     read_told(third, "result");
     close(events);
 }
+
+// ---- Tools ----------------------------------------------------------------------------------
+
+#define TOOLS "{\"method\":\"tools\",\"params\":{}}\n"
+
+// The next link of a caller, past its hello. Idle links that come before it are kept in `idle`.
+static int
+accept_caller(struct fixture *f, int idle[8])
+{
+    char hello[16] = {0};
+    for (int i = 0;;) {
+        wait_readable(f->listener);
+        int fd = accept4(f->listener, NULL, NULL, SOCK_CLOEXEC);
+        assert_int_equal(recv(fd, hello, 9, MSG_WAITALL), 9);
+        if (strcmp(hello, "KGTOOL 1\n") == 0)
+            return fd;
+        while (i < 8 && idle[i] > 0)
+            i++;
+        assert_true(i < 8);
+        idle[i] = fd;
+    }
+}
+
+static void
+close_idle(const int idle[8])
+{
+    for (int i = 0; i < 8 && idle[i] > 0; i++)
+        close(idle[i]);
+}
+
+void
+test_tenant_tools(void **state)
+{
+    struct fixture *f = *state;
+    char line[128];
+    int idle[8] = {0};
+
+    do_call(f, "info", "{}", KG_OK);
+    // Its first line says whose process it is; what follows is passed on as it comes.
+    int code = dial(f, TOOLS "not\0read");
+    assert_int_equal(send(code, "\xff here\n", 7, MSG_NOSIGNAL), 7);
+    int link = accept_caller(f, idle);
+    read_line(link, line, sizeof line);
+    assert_string_equal(line, "{\"kernel\":null}");
+    read_line(link, line, sizeof line);
+    assert_string_equal(line, "not\xff here");
+    assert_int_equal(send(link, "answer\n", 7, MSG_NOSIGNAL), 7);
+    read_line(code, line, sizeof line);
+    assert_string_equal(line, "answer");
+    // Each end is that of the other side.
+    close(code);
+    wait_readable(link);
+    assert_int_equal(read(link, line, 1), 0);
+    close(link);
+    code = dial(f, TOOLS);
+    link = accept_caller(f, idle);
+    read_line(link, line, sizeof line);
+    close(link);
+    wait_readable(code);
+    assert_int_equal(read(code, line, 1), 0);
+    close(code);
+    close_idle(idle);
+}
+
+// As many as may be at once, though the gateway's queue takes only some of them; one more is
+// refused.
+void
+test_tenant_many_callers(void **state)
+{
+    struct fixture *f = *state;
+    int codes[64], links[64], idle[8] = {0};
+    char line[128];
+
+    KG_AUTO_FD events = listen_to_events(f);
+    for (size_t i = 0; i < KG_ARRAY_LEN(codes); i++)
+        codes[i] = dial(f, TOOLS);
+    read_told(dial(f, TOOLS), "64 connections of this sandbox call tools already");
+    for (size_t i = 0; i < KG_ARRAY_LEN(links); i++) {
+        links[i] = accept_caller(f, idle);
+        read_line(links[i], line, sizeof line);
+        assert_string_equal(line, "{\"kernel\":null}");
+    }
+    // A place is free when its caller has left.
+    close(codes[0]);
+    wait_readable(links[0]);
+    assert_int_equal(read(links[0], line, 1), 0);
+    close(links[0]);
+    codes[0] = dial(f, TOOLS);
+    links[0] = accept_caller(f, idle);
+    // Requests go on beside them.
+    close_idle(idle);
+    int fd = dial(f, request);
+    answer(f, read_event(events, "request"), "[{\"type\":\"result\"}]", true, false);
+    read_told(fd, "result");
+    for (size_t i = 0; i < KG_ARRAY_LEN(codes); i++) {
+        close(codes[i]);
+        close(links[i]);
+    }
+    // Where the gateway takes none, they are told so after a while; and at once where there is
+    // none.
+    close(f->listener);
+    fd = dial(f, TOOLS);
+    agent_clock_advance(&f->place, 11 * 1000);
+    read_told(fd, "too many connections of this sandbox begin to call tools");
+    close(KG_STEAL_FD(events));
+    fd = dial(f, TOOLS);
+    read_told(fd, "no gateway is connected to this sandbox now");
+    f->listener = -1;
+}

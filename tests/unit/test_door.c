@@ -42,6 +42,7 @@ struct fixture {
     struct kg_error err;
     int out; // the last connection out
     int n_overtaken;
+    int n_tools; // connections of code that calls tools
 };
 
 static int
@@ -101,6 +102,14 @@ on_way_out(int fd, void *arg)
 }
 
 static void
+on_tools(int fd, void *arg)
+{
+    struct fixture *f = arg;
+    f->n_tools++;
+    close(fd);
+}
+
+static void
 on_overtaken(void *arg)
 {
     struct fixture *f = arg;
@@ -147,8 +156,10 @@ open_link(struct fixture *f, const char *target)
 static char *
 open_unix(struct fixture *f, bool way_out)
 {
-    const struct door_events events = {
-        .on_way_out = way_out ? on_way_out : NULL, .on_overtaken = on_overtaken, .arg = f};
+    const struct door_events events = {.on_way_out = way_out ? on_way_out : NULL,
+                                       .on_tools = on_tools,
+                                       .on_overtaken = on_overtaken,
+                                       .arg = f};
     struct kg_error err;
     char *path = kg_asprintf("%s/door", f->place.dir);
 
@@ -271,6 +282,35 @@ test_unix_is_bounded(void **state)
     }
     LET_TIME_RUN_UNTIL(f, count_open(fds, KG_ARRAY_LEN(fds)) == 16);
     close_all(fds, KG_ARRAY_LEN(fds));
+}
+
+// They need no idle link's place, and have the pace of all links.
+static void
+test_unix_tools(void **state)
+{
+    struct fixture *f = *state;
+    int idle[16], fds[60];
+
+    KG_AUTO_FREE char *path = open_unix(f, false);
+    for (size_t i = 0; i < KG_ARRAY_LEN(idle); i++) {
+        LET_TIME_RUN_UNTIL(f, (idle[i] = dial(path)) >= 0);
+        assert_int_equal(send(idle[i], "KGLINK 1\n", 9, MSG_NOSIGNAL), 9);
+    }
+    virtual_clock_advance(f->loop, 10 * 1000);
+    for (size_t i = 0; i < KG_ARRAY_LEN(fds); i++) {
+        if ((fds[i] = dial(path)) >= 0)
+            assert_int_equal(send(fds[i], "KGTOOL 1\n", 9, MSG_NOSIGNAL), 9);
+        if (i % 16 == 15 || i == KG_ARRAY_LEN(fds) - 1)
+            virtual_clock_advance(f->loop, 0);
+    }
+    assert_int_equal(f->n_tools, 50);
+    virtual_clock_advance(f->loop, 100);
+    assert_int_equal(f->n_tools, 55);
+    virtual_clock_advance(f->loop, 100);
+    assert_int_equal(f->n_tools, 60);
+    assert_int_equal(count_open(idle, KG_ARRAY_LEN(idle)), KG_ARRAY_LEN(idle));
+    close_all(fds, KG_ARRAY_LEN(fds));
+    close_all(idle, KG_ARRAY_LEN(idle));
 }
 
 // Another process dials with a socket of ours; it has done so when this returns.
@@ -644,6 +684,7 @@ main(void)
         TEST(test_unix_answers),
         TEST(test_unix_way_out),
         TEST(test_unix_is_bounded),
+        TEST(test_unix_tools),
         TEST(test_a_dialler_that_has_ended),
         TEST(test_tcp),
         TEST(test_tcp_strangers),
