@@ -6,6 +6,7 @@
 
 #include "execution_priv.h"
 #include "metrics.h"
+#include "tool_list.h"
 
 enum { KEEP_MS = 10 * 60 * 1000, MAX_ENDED = 4096 };
 enum { SMALL_SHARE = 4096 }; // of what may wait: always taken
@@ -77,7 +78,9 @@ int
 executions_check_room(const struct executions *executions, const struct execution_request *request,
                       struct kg_error *err)
 {
-    return executions_check_waiting(executions, request->owner, request_bytes(request), err);
+    size_t tools = request->tools ? tool_list_weight(request->tools) : 0;
+    return executions_check_waiting(executions, request->owner, request_bytes(request) + tools,
+                                    err);
 }
 
 struct budget *

@@ -111,19 +111,15 @@ KG_MUST_CHECK int execution_give_input(struct execution *execution, const char *
 // What the code of an execution asks the execution's client to do. A `tool_call` line says so, and
 // a `tool_result` line how it has ended. While one waits, the execution's time limit does not run.
 struct tool_call;
-struct tool_result {
-    const json_t *value; // any value; NULL: it has failed
-    const char *text;    // the value as JSON, where it is known; or NULL
-    const char *error;   // what the client says, or why no result comes
-    const char *code;    // `tool_error`, `timeout`, `cancelled`, …
-};
+struct tool_result; // tool_results.h
+struct tool_results;
 // `result` is borrowed.
 typedef void (*tool_result_fn)(const struct tool_result *result, void *arg);
 // The tools that it may call, borrowed; NULL: none.
 struct tool_list *execution_tools(const struct execution *execution);
 // Of an execution that has tools. `fn` fires once, later. KG_NOT_FOUND, KG_INVALID: as
-// tool_list_check(); KG_RATE_LIMITED: it has made too many; KG_SESSION_BUSY: too much waits;
-// KG_KERNEL_BUSY: it does not run (any more).
+// tool_list_check(); KG_RATE_LIMITED: it has made too many; KG_SESSION_BUSY: too much waits, or
+// execution_is_full_of_calls(); KG_KERNEL_BUSY: it does not run (any more).
 KG_MUST_CHECK struct tool_call *execution_call_tool(struct execution *execution, const char *name,
                                                     const json_t *arguments, tool_result_fn fn,
                                                     void *arg, struct kg_error *err);
@@ -146,10 +142,10 @@ json_t *execution_waiting_calls(const struct execution *execution);
 // For answers that gather lines: the last line that one has had; 0 at the start.
 int64_t execution_gathered_seq(const struct execution *execution);
 void execution_set_gathered_seq(struct execution *execution, int64_t seq);
-// Answers calls that wait, all or none: [{"call_id", "result" or "error"}]. KG_NOT_FOUND: there is
-// no such call; KG_TOOL_CALL_ENDED: it does not wait any more.
-KG_MUST_CHECK int execution_give_results(struct execution *execution, const json_t *results,
-                                         struct kg_error *err);
+// Answers calls that wait, all or none. KG_NOT_FOUND: there is no such call; KG_TOOL_CALL_ENDED: it
+// does not wait any more.
+KG_MUST_CHECK int execution_give_results(struct execution *execution,
+                                         const struct tool_results *results, struct kg_error *err);
 
 // ---- Readers --------------------------------------------------------------------------------
 

@@ -12,8 +12,12 @@
 #include "execution_priv.h"
 #include "metrics.h"
 #include "tool_list.h"
+#include "tool_results.h"
 
-enum { WAITING_MAX = 256 }; // of one execution
+enum {
+    WAITING_MAX = TOOL_RESULTS_MAX, // of one execution
+    SMALL_CALL_BYTES = 4 << 10,     // always taken: what WAITING_MAX of them hold is bounded
+};
 
 struct tool_call {
     TAILQ_ENTRY(tool_call) link;
@@ -23,7 +27,7 @@ struct tool_call {
     char *server; // that answers it; NULL: the client
     char *name;
     json_t *arguments; // for clients that join later
-    struct budget_hold hold;
+    size_t bytes;      // that they take
     int64_t began_us;
     struct loop_timer *timer;
     tool_result_fn fn;
@@ -33,6 +37,7 @@ struct tool_call {
 struct tool_calls {
     struct execution *execution;
     struct tool_list *tools;         // the client's; NULL: it has none
+    struct budget_hold hold;         // with `tools`: their bytes, and those of what waits
     TAILQ_HEAD(, tool_call) waiting; // in the order of their numbers
     int n_waiting;
     bool ended;
@@ -41,33 +46,42 @@ struct tool_calls {
 // ---- One call -------------------------------------------------------------------------------
 
 static char *
-call_id(const struct tool_call *call)
+call_id(const struct execution *execution, int64_t number)
 {
-    return kg_asprintf("%s-%lld", call->calls->execution->id, (long long)call->number);
+    return kg_asprintf("%s-%lld", execution->id, (long long)number);
 }
 
 static void
 call_free(struct tool_call *call)
 {
     loop_timer_free(call->timer);
-    budget_hold_end(&call->hold);
     json_decref(call->arguments);
     free(call->server);
     free(call->name);
     free(call);
 }
 
-// Takes it out, and says in the log how it has ended. The clock of the code runs again after the
-// last one.
+// The clock of the code runs again after the last one.
 static void
-call_leave(struct tool_call *call, const char *status, size_t bytes)
+call_leave(struct tool_call *call)
 {
     struct tool_calls *calls = call->calls;
     struct execution *execution = calls->execution;
-    KG_AUTO_FREE char *id = call_id(call);
-    double duration_ms = (double)(clock_mono_us() - call->began_us) / 1000;
     TAILQ_REMOVE(&calls->waiting, call, link);
-    calls->n_waiting--;
+    if (call->bytes > 0)
+        budget_hold_set(&calls->hold, calls->hold.held - call->bytes);
+    if (--calls->n_waiting == 0 && execution->on_tools_wait)
+        execution->on_tools_wait(execution, false, execution->on_interrupt_arg);
+}
+
+// How it has ended. A reader of the line may end the execution: whoever has called knows already
+// that the call is over.
+static void
+call_report(struct execution *execution, const struct tool_call *call, const char *status,
+            size_t bytes)
+{
+    KG_AUTO_FREE char *id = call_id(execution, call->number);
+    double duration_ms = (double)(clock_mono_us() - call->began_us) / 1000;
     json_t *line =
         json_pack("{s:s, s:s, s:s, s:f, s:I}", "call_id", id, "name", call->name, "status", status,
                   "duration_ms", duration_ms, "bytes", (json_int_t)bytes);
@@ -76,26 +90,23 @@ call_leave(struct tool_call *call, const char *status, size_t bytes)
     else
         metric_add(METRIC_TOOL_CALLS, 1, status);
     execution_append_own_line(execution, "tool_result", OUTPUT_DROPPABLE, line);
-    if (calls->n_waiting == 0 && execution->on_tools_wait)
-        execution->on_tools_wait(execution, false, execution->on_interrupt_arg);
 }
 
 static void
-call_answer(struct tool_call *call, const struct tool_result *result, const char *status,
-            size_t bytes)
+call_end(struct tool_call *call, const struct tool_result *result, const char *status)
 {
-    tool_result_fn fn = call->fn;
-    void *arg = call->arg;
-    call_leave(call, status, bytes);
+    KG_AUTO(execution) execution = execution_ref(call->calls->execution);
+    call_leave(call);
+    call->fn(result, call->arg);
+    call_report(execution, call, status, result->len);
     call_free(call);
-    fn(result, arg);
 }
 
 static void
 call_fail(struct tool_call *call, const char *status, const char *why)
 {
     const struct tool_result result = {.error = why, .code = status};
-    call_answer(call, &result, status, 0);
+    call_end(call, &result, status);
 }
 
 static void
@@ -112,7 +123,9 @@ call_on_time(void *arg)
 void
 tool_call_end(struct tool_call *call, const char *status, size_t bytes)
 {
-    call_leave(call, status, bytes);
+    KG_AUTO(execution) execution = execution_ref(call->calls->execution);
+    call_leave(call);
+    call_report(execution, call, status, bytes);
     call_free(call);
 }
 
@@ -131,18 +144,23 @@ tool_calls_begin(struct execution *execution, struct tool_list *tools)
     struct tool_calls *calls = KG_NEW(struct tool_calls);
     calls->execution = execution;
     calls->tools = tools ? tool_list_ref(tools) : NULL;
+    if (tools) {
+        budget_hold_start(&calls->hold, executions_waiting(execution->executions),
+                          execution->owner);
+        budget_hold_set(&calls->hold, tool_list_weight(tools));
+    }
     TAILQ_INIT(&calls->waiting);
     execution->tool_calls = calls;
 }
 
+// A reader of a line may end the execution, and with it the list.
 void
 tool_calls_stop(struct execution *execution, const char *reason)
 {
-    struct tool_calls *calls = execution->tool_calls;
-    if (!calls)
-        return;
-    calls->ended = true;
-    for (struct tool_call *call; (call = TAILQ_FIRST(&calls->waiting));)
+    if (execution->tool_calls)
+        execution->tool_calls->ended = true;
+    for (struct tool_call *call;
+         execution->tool_calls && (call = TAILQ_FIRST(&execution->tool_calls->waiting));)
         call_fail(call, "cancelled", reason);
 }
 
@@ -150,10 +168,12 @@ void
 tool_calls_end(struct execution *execution, const char *reason)
 {
     tool_calls_stop(execution, reason);
-    if (!execution->tool_calls)
+    struct tool_calls *calls = KG_STEAL(execution->tool_calls);
+    if (!calls)
         return;
-    tool_list_unref(execution->tool_calls->tools);
-    free(KG_STEAL(execution->tool_calls));
+    budget_hold_end(&calls->hold);
+    tool_list_unref(calls->tools);
+    free(calls);
 }
 
 // ---- Calls of code --------------------------------------------------------------------------
@@ -164,12 +184,30 @@ execution_tools(const struct execution *execution)
     return execution->tool_calls ? execution->tool_calls->tools : NULL;
 }
 
-static int
-check_room(const struct tool_calls *calls, struct kg_error *err)
+bool
+execution_is_full_of_calls(const struct execution *execution)
 {
-    const struct execution *execution = calls->execution;
-    if (calls->ended || execution->state != EXECUTION_RUNNING || !execution->executions)
-        return kg_error_set(err, KG_KERNEL_BUSY, 0, "this execution is being stopped");
+    return execution->tool_calls && execution->tool_calls->n_waiting >= WAITING_MAX;
+}
+
+static bool
+takes_calls(const struct execution *execution)
+{
+    return execution->tool_calls && !execution->tool_calls->ended &&
+           execution->state == EXECUTION_RUNNING && execution->executions;
+}
+
+static int
+refuse_stopped(struct kg_error *err)
+{
+    return kg_error_set(err, KG_KERNEL_BUSY, 0, "this execution is being stopped");
+}
+
+static int
+check_room(const struct execution *execution, struct kg_error *err)
+{
+    if (!takes_calls(execution))
+        return refuse_stopped(err);
     if (execution->n_tool_calls >= execution->max_tool_calls)
         return kg_error_set(err, KG_RATE_LIMITED, 0,
                             "an execution may make %lld calls of tools (setting max-tool-calls)",
@@ -178,25 +216,32 @@ check_room(const struct tool_calls *calls, struct kg_error *err)
 }
 
 static int
-check_call(const struct tool_calls *calls, const char *name, const json_t *arguments, size_t bytes,
-           struct kg_error *err)
+check_call(const struct execution *execution, const char *name, const json_t *arguments,
+           size_t bytes, struct kg_error *err)
 {
-    const struct execution *execution = calls->execution;
-    if (check_room(calls, err) < 0)
+    if (check_room(execution, err) < 0)
         return -1;
+    const struct tool_calls *calls = execution->tool_calls;
     if (tool_list_check(calls->tools, name, arguments, err) < 0)
         return -1;
-    return executions_check_waiting(execution->executions, execution->owner, bytes, err);
+    if (execution_is_full_of_calls(execution))
+        return kg_error_set(err, KG_SESSION_BUSY, 0, "%d calls of this execution wait already",
+                            WAITING_MAX);
+    if (bytes > SMALL_CALL_BYTES && !budget_hold_has_room(&calls->hold, bytes))
+        return kg_error_set(err, KG_SESSION_BUSY, 0,
+                            "code, variables and calls of tools that wait take too much memory "
+                            "already; try again later");
+    return 0;
 }
 
-// Counts it, and stops the clock of the code.
+// Of the last number. Stops the clock of the code.
 static struct tool_call *
-call_new(struct tool_calls *calls, const char *name, tool_result_fn fn, void *arg)
+call_new(struct execution *execution, const char *name, tool_result_fn fn, void *arg)
 {
-    struct execution *execution = calls->execution;
+    struct tool_calls *calls = execution->tool_calls;
     struct tool_call *call = KG_NEW(struct tool_call);
     call->calls = calls;
-    call->number = ++execution->n_tool_calls;
+    call->number = execution->n_tool_calls;
     call->name = kg_strdup(name);
     call->began_us = clock_mono_us();
     call->fn = fn;
@@ -211,10 +256,10 @@ struct tool_call *
 execution_begin_call(struct execution *execution, const char *server, const char *name,
                      tool_result_fn fn, void *arg, struct kg_error *err)
 {
-    struct tool_calls *calls = execution->tool_calls;
-    if (check_room(calls, err) < 0)
+    if (check_room(execution, err) < 0)
         return NULL;
-    struct tool_call *call = call_new(calls, name, fn, arg);
+    execution->n_tool_calls++;
+    struct tool_call *call = call_new(execution, name, fn, arg);
     call->server = kg_strdup(server);
     return call;
 }
@@ -223,30 +268,31 @@ struct tool_call *
 execution_call_tool(struct execution *execution, const char *name, const json_t *arguments,
                     tool_result_fn fn, void *arg, struct kg_error *err)
 {
-    struct tool_calls *calls = execution->tool_calls;
-    size_t bytes = json_dumpb(arguments, NULL, 0, JSON_COMPACT);
-    if (check_call(calls, name, arguments, bytes, err) < 0) {
+    KG_AUTO(execution) held = execution_ref(execution);
+    size_t bytes = json_value_weight(arguments);
+    if (check_call(execution, name, arguments, bytes, err) < 0) {
         metric_add(METRIC_TOOL_CALLS, 1, "refused");
         return NULL;
     }
-    struct tool_call *call = call_new(calls, name, fn, arg);
+    KG_AUTO_FREE char *id = call_id(execution, ++execution->n_tool_calls);
+    execution_append_own_line(execution, "tool_call", OUTPUT_KEPT_IF_SMALL,
+                              json_pack("{s:s, s:s, s:O}", "call_id", id, "name", name, "arguments",
+                                        (json_t *)(uintptr_t)arguments));
+    int64_t seq = execution->log.last_seq;
+    if (!takes_calls(execution)) { // a reader of the line has stopped it
+        (void)refuse_stopped(err);
+        metric_add(METRIC_TOOL_CALLS, 1, "refused");
+        return NULL;
+    }
+    struct tool_call *call = call_new(execution, name, fn, arg);
+    struct tool_calls *calls = call->calls;
+    call->seq = seq;
     call->arguments = json_incref((json_t *)(uintptr_t)arguments);
-    budget_hold_start(&call->hold, executions_waiting(execution->executions), execution->owner);
-    budget_hold_set(&call->hold, bytes);
+    call->bytes = bytes;
+    budget_hold_set(&calls->hold, calls->hold.held + bytes);
     call->timer = loop_timer_new(executions_loop(execution->executions), call_on_time, call);
     loop_timer_start(call->timer, execution->tool_call_timeout_ms);
-    KG_AUTO_FREE char *id = call_id(call);
-    execution_append_own_line(
-        execution, "tool_call", OUTPUT_KEPT_IF_SMALL,
-        json_pack("{s:s, s:s, s:O}", "call_id", id, "name", name, "arguments", call->arguments));
-    call->seq = execution->log.last_seq;
     return call;
-}
-
-bool
-execution_is_full_of_calls(const struct execution *execution)
-{
-    return execution->tool_calls && execution->tool_calls->n_waiting >= WAITING_MAX;
 }
 
 json_t *
@@ -259,7 +305,7 @@ execution_waiting_calls(const struct execution *execution)
     TAILQ_FOREACH(call, &execution->tool_calls->waiting, link) {
         if (call->server)
             continue;
-        KG_AUTO_FREE char *id = call_id(call);
+        KG_AUTO_FREE char *id = call_id(execution, call->number);
         json_array_append_new(list, json_pack("{s:I, s:s, s:s, s:O}", "seq", (json_int_t)call->seq,
                                               "call_id", id, "name", call->name, "arguments",
                                               call->arguments));
@@ -283,8 +329,9 @@ number_of(const struct execution *execution, const char *id)
 }
 
 static struct tool_call *
-find_waiting(const struct execution *execution, int64_t number)
+find_waiting(const struct execution *execution, const char *id)
 {
+    int64_t number = number_of(execution, id);
     struct tool_call *call = NULL;
     if (!execution->tool_calls)
         return NULL;
@@ -296,34 +343,14 @@ find_waiting(const struct execution *execution, int64_t number)
 }
 
 static int
-check_result(const struct execution *execution, const json_t *results, size_t at,
+check_result(const struct execution *execution, const struct tool_results *results, size_t at,
              struct kg_error *err)
 {
-    static const char *const names[] = {"call_id", "result", "error"};
-    const json_t *item = json_array_get(results, at);
-    const char *id = json_string_value(json_object_get(item, "call_id"));
-    const json_t *error = json_object_get(item, "error");
-    bool has_result = json_object_get(item, "result");
-    size_t n_known = 0;
-    for (size_t i = 0; i < KG_ARRAY_LEN(names); i++)
-        n_known += json_object_get(item, names[i]) != NULL;
-    if (!id || has_result == (error != NULL) || (error && !json_is_string(error)) ||
-        n_known != json_object_size(item))
-        return kg_error_set(err, KG_INVALID, 0,
-                            "results[%zu] must be {\"call_id\", \"result\": any value} or "
-                            "{\"call_id\", \"error\": a string}",
-                            at);
-    for (size_t i = 0; i < at; i++) {
-        const char *other =
-            json_string_value(json_object_get(json_array_get(results, i), "call_id"));
-        if (strcmp(other, id) == 0)
-            return kg_error_set(err, KG_INVALID, 0, "results[%zu]: %.60s has two results", at, id);
-    }
-    int64_t number = number_of(execution, id);
-    if (!number)
+    const char *id = tool_results_call_id(results, at);
+    if (!number_of(execution, id))
         return kg_error_set(err, KG_NOT_FOUND, 0,
                             "results[%zu]: this execution has made no call %.60s", at, id);
-    if (!find_waiting(execution, number))
+    if (!find_waiting(execution, id))
         return kg_error_set(err, KG_TOOL_CALL_ENDED, 0,
                             "results[%zu]: the call %.60s does not wait any more; its tool_result "
                             "line says why",
@@ -332,29 +359,20 @@ check_result(const struct execution *execution, const json_t *results, size_t at
 }
 
 int
-execution_give_results(struct execution *execution, const json_t *results, struct kg_error *err)
+execution_give_results(struct execution *execution, const struct tool_results *results,
+                       struct kg_error *err)
 {
-    size_t i;
-    const json_t *item;
-    if (!json_is_array(results) || json_array_size(results) == 0 ||
-        json_array_size(results) > WAITING_MAX)
-        return kg_error_set(err, KG_INVALID, 0, "results must be a list of 1 to %d results",
-                            WAITING_MAX);
-    for (i = 0; i < json_array_size(results); i++) {
+    KG_AUTO(execution) held = execution_ref(execution);
+    size_t n = tool_results_count(results);
+    for (size_t i = 0; i < n; i++) {
         if (check_result(execution, results, i, err) < 0)
             return -1;
     }
-    json_array_foreach((json_t *)(uintptr_t)results, i, item) {
-        const char *id = json_string_value(json_object_get(item, "call_id"));
-        const char *error = json_string_value(json_object_get(item, "error"));
-        const json_t *value = json_object_get(item, "result");
-        const struct tool_result result = {
-            .value = value, .error = error, .code = error ? "tool_error" : NULL};
-        struct tool_call *call = find_waiting(execution, number_of(execution, id));
-        if (call) // one result may end the code, and with it the other calls
-            call_answer(call, &result, error ? "error" : "ok",
-                        value ? json_dumpb(value, NULL, 0, JSON_COMPACT | JSON_ENCODE_ANY)
-                              : strlen(error));
+    for (size_t i = 0; i < n; i++) {
+        const struct tool_result result = tool_results_get(results, i);
+        struct tool_call *call = find_waiting(execution, tool_results_call_id(results, i));
+        if (call) // a reader of a line may have ended the others
+            call_end(call, &result, result.error ? "error" : "ok");
     }
     return 0;
 }

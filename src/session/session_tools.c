@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Each connection has its requests under way. All calls of a session are paced together: code that
-// calls faster waits in its own writes.
+// calls faster, or takes more of the loop's time, waits in its own writes. Calls beyond those that
+// an execution may have waiting are queued here: the cancels behind them are heard.
 
 #include "session_tools.h"
 
@@ -13,14 +14,17 @@
 #include "sessions_priv.h"
 #include "tool_link.h"
 #include "tool_list.h"
+#include "tool_results.h"
 #include "upstreams.h"
 
 enum {
     CALLERS_MAX = 96, // connections of a session: more than its agent joins
     CALLS_PER_S = 1000,
     CALLS_AT_ONCE = 256,   // after a while without any
+    CALLS_PER_MS = 5,      // that the loop works for code: no more than a fifth of its time
     SERVER_CALLS_MAX = 32, // of a session, under way
     TOOLS_OF_A_CALL = 4,   // listing so many costs as much as a call
+    QUEUED_MAX = 1024,     // beyond that, the session's code waits in its own writes
     PACE_MS = 10,
     BYTES_OF_ALL = 128 << 20,
     FILE_NAME_MAX = 40, // of a tool, in a file's
@@ -39,11 +43,14 @@ struct tool_request {
     LIST_ENTRY(tool_request) entry;
     struct tool_caller *caller;
     int64_t id;
-    char *name;                        // of the tool
+    char *name; // of the tool
+    TAILQ_ENTRY(tool_request) queued;
+    char *arguments;                   // JSON text, while it is queued
     struct tool_call *call;            // while it waits; NULL: also if no execution makes it
     struct upstream_call *server_call; // the same, of a server's tool
     bool is_server_call;
-    char *text; // its result, while it is written to a file
+    char *text;              // its result, while it is written to a file
+    struct budget_hold hold; // the bytes of `arguments` or `text`
     char *path;
     struct session_file_op *op;
 };
@@ -51,14 +58,27 @@ struct tool_request {
 // ---- Life -----------------------------------------------------------------------------------
 
 static void
+tool_request_leave_queue(struct tool_request *request)
+{
+    struct session *session = request->caller->session;
+    TAILQ_REMOVE(&session->tools_queued, request, queued);
+    session->n_tools_queued--;
+    budget_hold_set(&request->hold, 0);
+    free(KG_STEAL(request->arguments));
+}
+
+static void
 tool_request_free(struct tool_request *request)
 {
     LIST_REMOVE(request, entry);
-    tool_call_cancel(request->call);
+    if (request->arguments)
+        tool_request_leave_queue(request);
+    tool_call_cancel(KG_STEAL(request->call));
     upstream_call_cancel(request->server_call);
     request->caller->session->n_server_calls -= request->is_server_call;
     if (request->op)
         session_file_op_cancel(request->op);
+    budget_hold_end(&request->hold);
     free(request->text);
     free(request->path);
     free(request->name);
@@ -86,17 +106,88 @@ tool_request_answer(struct tool_request *request, json_t *answer)
     tool_link_answer(link, id, answer);
 }
 
-// ---- The pace -------------------------------------------------------------------------------
+static void
+tool_request_refuse(struct tool_request *request, const struct kg_error *err)
+{
+    struct tool_link *link = request->caller->link;
+    int64_t id = request->id;
+    tool_request_free(request);
+    tool_link_refuse(link, id, err);
+}
+
+// ---- Results --------------------------------------------------------------------------------
 
 static void
-refill(struct session *session)
+on_result_written(const struct session_file *file, bool created, const struct kg_error *err,
+                  void *arg)
 {
-    int64_t now_ms = clock_mono_ms();
-    session->tool_calls_left += (double)(now_ms - session->tool_calls_ms) * CALLS_PER_S / 1000;
-    if (session->tool_calls_left > CALLS_AT_ONCE)
-        session->tool_calls_left = CALLS_AT_ONCE;
-    session->tool_calls_ms = now_ms;
+    struct tool_request *request = arg;
+    (void)file;
+    (void)created;
+    request->op = NULL;
+    if (err) {
+        struct kg_error why;
+        (void)kg_error_set(&why, err->code, 0,
+                           "the result of %.60s is too large for a value, and could not be written "
+                           "to a file: %s",
+                           request->name, err->message);
+        tool_request_refuse(request, &why);
+        return;
+    }
+    KG_AUTO_FREE char *path = kg_asprintf("/mnt/data/%s", request->path);
+    tool_request_answer(request, json_pack("{s:s}", "file", path));
 }
+
+// A result that is too large for a value becomes a file.
+static void
+write_result(struct tool_request *request, const struct tool_result *result)
+{
+    struct kg_error err = {0};
+    char name[FILE_NAME_MAX + 1];
+    char random[9] = "";
+    snprintf(name, sizeof name, "%s", request->name);
+    for (char *c = name; *c; c++) {
+        if (!strchr("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-", *c))
+            *c = '_';
+    }
+    id_random(random, sizeof random - 1);
+    request->path = kg_asprintf(RESULTS_FOLDER "/%s-%s.json", name, random);
+    if (!budget_hold_has_room(&request->hold, result->len)) {
+        kg_error_set(&err, KG_SESSION_BUSY, 0, "results of tools take too much memory already");
+        on_result_written(NULL, false, &err, request);
+        return;
+    }
+    budget_hold_set(&request->hold, result->len);
+    request->text = kg_strndup(result->json, result->len);
+    const struct session_file_source source = {.data = request->text, .len = result->len};
+    request->op = session_file_put(request->caller->session, request->path, &source, false,
+                                   on_result_written, request, &err);
+    if (!request->op)
+        on_result_written(NULL, false, &err, request);
+}
+
+static void
+on_result(const struct tool_result *result, void *arg)
+{
+    struct tool_request *request = arg;
+    struct session *session = request->caller->session;
+    struct tool_link *link = request->caller->link;
+    int64_t id = request->id;
+    request->call = NULL;
+    if (session->n_tools_queued > 0)
+        loop_timer_start(session->tools_pace, 0); // there is room for another one
+    if (!result->json) {
+        tool_request_answer(request,
+                            json_pack("{s:s, s:s}", "error", result->error, "code", result->code));
+    } else if (result->len > session->sessions->settings.max_tool_result_bytes) {
+        write_result(request, result);
+    } else {
+        tool_request_free(request);
+        tool_link_give(link, id, result->json, result->len);
+    }
+}
+
+// ---- Calls ----------------------------------------------------------------------------------
 
 // The execution whose tools the code may call; NULL: none has any.
 static struct execution *
@@ -118,101 +209,6 @@ find_execution(const struct session *session, const char *name)
     return *name ? NULL : found;
 }
 
-static bool
-must_wait(const struct tool_caller *caller)
-{
-    const struct execution *execution =
-        find_execution(caller->session, tool_link_kernel(caller->link));
-    return caller->session->tool_calls_left < 1 ||
-           caller->session->n_server_calls >= SERVER_CALLS_MAX ||
-           (execution && execution_is_full_of_calls(execution));
-}
-
-static void
-pace(struct tool_caller *caller)
-{
-    bool waits = must_wait(caller);
-    tool_link_pause(caller->link, waits);
-    if (waits && !loop_timer_active(caller->session->tools_pace))
-        loop_timer_start(caller->session->tools_pace, PACE_MS);
-}
-
-static void
-session_on_tools_pace(void *arg)
-{
-    struct session *session = arg;
-    struct tool_caller *caller;
-    refill(session);
-    LIST_FOREACH(caller, &session->tool_callers, entry)
-        pace(caller);
-}
-
-// ---- Results --------------------------------------------------------------------------------
-
-static void
-on_result_written(const struct session_file *file, bool created, const struct kg_error *err,
-                  void *arg)
-{
-    struct tool_request *request = arg;
-    (void)file;
-    (void)created;
-    request->op = NULL;
-    if (err) {
-        KG_AUTO_FREE char *why =
-            kg_asprintf("the result of %s is too large for a value, and could not be written to a "
-                        "file: %s",
-                        request->name, err->message);
-        tool_request_answer(
-            request, json_pack("{s:s, s:s}", "error", why, "code", kg_code_info(err->code)->name));
-        return;
-    }
-    KG_AUTO_FREE char *path = kg_asprintf("/mnt/data/%s", request->path);
-    tool_request_answer(request, json_pack("{s:s}", "file", path));
-}
-
-// A result that is too large for a value becomes a file. `text` is taken.
-static void
-write_result(struct tool_request *request, char *text)
-{
-    struct kg_error err = {0};
-    char name[FILE_NAME_MAX + 1];
-    char random[9] = "";
-    snprintf(name, sizeof name, "%s", request->name);
-    for (char *c = name; *c; c++) {
-        if (!strchr("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-", *c))
-            *c = '_';
-    }
-    id_random(random, sizeof random - 1);
-    request->text = text;
-    request->path = kg_asprintf(RESULTS_FOLDER "/%s-%s.json", name, random);
-    const struct session_file_source source = {.data = text, .len = strlen(text)};
-    request->op = session_file_put(request->caller->session, request->path, &source, false,
-                                   on_result_written, request, &err);
-    if (!request->op)
-        on_result_written(NULL, false, &err, request);
-}
-
-static void
-on_result(const struct tool_result *result, void *arg)
-{
-    struct tool_request *request = arg;
-    size_t max = request->caller->session->sessions->settings.max_tool_result_bytes;
-    request->call = NULL;
-    if (!result->value) {
-        tool_request_answer(request,
-                            json_pack("{s:s, s:s}", "error", result->error, "code", result->code));
-        return;
-    }
-    char *text = result->text ? kg_strdup(result->text)
-                              : json_dumps(result->value, JSON_COMPACT | JSON_ENCODE_ANY);
-    if (strlen(text) > max) {
-        write_result(request, text);
-        return;
-    }
-    free(text);
-    tool_request_answer(request, json_pack("{s:O}", "result", result->value));
-}
-
 // ---- Tools of MCP servers -------------------------------------------------------------------
 
 static void
@@ -220,16 +216,17 @@ on_server_result(const struct upstream_result *result, void *arg)
 {
     struct tool_request *request = arg;
     struct tool_call *call = KG_STEAL(request->call);
-    const struct tool_result same = {
-        .value = result->value, .text = result->text, .error = result->error, .code = result->code};
-    size_t bytes = !call           ? 0
-                   : result->error ? strlen(result->error)
-                   : result->text
-                       ? strlen(result->text)
-                       : json_dumpb(result->value, NULL, 0, JSON_COMPACT | JSON_ENCODE_ANY);
+    KG_AUTO_FREE char *made = result->value && !result->text
+                                  ? json_dumps(result->value, JSON_COMPACT | JSON_ENCODE_ANY)
+                                  : NULL;
+    const char *text = result->text ? result->text : made;
+    const struct tool_result same = {.json = result->value ? text : NULL,
+                                     .len = result->value ? strlen(text) : 0,
+                                     .error = result->error,
+                                     .code = result->code};
     request->server_call = NULL;
     if (call)
-        tool_call_end(call, result->status, bytes);
+        tool_call_end(call, result->status, result->error ? strlen(result->error) : same.len);
     on_result(&same, request);
 }
 
@@ -294,6 +291,118 @@ is_servers(const struct session *session, const struct execution *execution, con
     return upstreams && !is_clients && upstreams_have(upstreams, session->owner, name);
 }
 
+// ---- Starting calls -------------------------------------------------------------------------
+
+static bool
+tool_request_has_room(const struct tool_request *request)
+{
+    const struct session *session = request->caller->session;
+    const struct execution *execution =
+        find_execution(session, tool_link_kernel(request->caller->link));
+    if (is_servers(session, execution, request->name))
+        return session->n_server_calls < SERVER_CALLS_MAX;
+    return !execution || !execution_is_full_of_calls(execution);
+}
+
+// Calls the tool, or refuses the request.
+static void
+tool_request_start(struct tool_request *request, const json_t *arguments)
+{
+    struct tool_caller *caller = request->caller;
+    struct execution *execution = find_execution(caller->session, tool_link_kernel(caller->link));
+    struct kg_error err = {0};
+    bool started = false;
+    if (is_servers(caller->session, execution, request->name))
+        started = call_server(request, arguments, &err) == 0;
+    else if (execution)
+        request->call =
+            execution_call_tool(execution, request->name, arguments, on_result, request, &err);
+    else
+        kg_error_set(&err, KG_NOT_FOUND, 0,
+                     "there is no tool \"%.60s\": no code that has tools runs now", request->name);
+    if (!started && !request->call)
+        tool_request_refuse(request, &err);
+}
+
+static void
+tool_request_queue(struct tool_request *request, const json_t *arguments)
+{
+    struct session *session = request->caller->session;
+    struct kg_error err = {0};
+    char *text = json_dumps(arguments, JSON_COMPACT | JSON_ENCODE_ANY);
+    size_t len = text ? strlen(text) : 0;
+    if (!budget_hold_has_room(&request->hold, len)) {
+        free(text);
+        kg_error_set(&err, KG_SESSION_BUSY, 0,
+                     "calls of tools take too much memory already; try again later");
+        tool_request_refuse(request, &err);
+        return;
+    }
+    budget_hold_set(&request->hold, len);
+    request->arguments = text ? text : kg_strdup("null");
+    TAILQ_INSERT_TAIL(&session->tools_queued, request, queued);
+    session->n_tools_queued++;
+}
+
+// Starts those for which there is room; those of another kernel do not wait for them.
+static void
+start_queued(struct session *session)
+{
+    struct tool_request *next;
+    for (struct tool_request *request = TAILQ_FIRST(&session->tools_queued); request;
+         request = next) {
+        next = TAILQ_NEXT(request, queued);
+        if (!tool_request_has_room(request))
+            continue;
+        json_auto_t *arguments = json_loads(request->arguments, JSON_DECODE_ANY, NULL);
+        tool_request_leave_queue(request);
+        tool_request_start(request, arguments);
+    }
+}
+
+// ---- The pace -------------------------------------------------------------------------------
+
+static void
+refill(struct session *session)
+{
+    int64_t now_ms = clock_mono_ms();
+    session->tool_calls_left += (double)(now_ms - session->tool_calls_ms) * CALLS_PER_S / 1000;
+    if (session->tool_calls_left > CALLS_AT_ONCE)
+        session->tool_calls_left = CALLS_AT_ONCE;
+    session->tool_calls_ms = now_ms;
+}
+
+static void
+pace(struct tool_caller *caller)
+{
+    struct session *session = caller->session;
+    bool waits = session->tool_calls_left < 1 || session->n_tools_queued >= QUEUED_MAX;
+    tool_link_pause(caller->link, waits);
+    if ((waits || session->n_tools_queued > 0) && !loop_timer_active(session->tools_pace))
+        loop_timer_start(session->tools_pace, PACE_MS);
+}
+
+static void
+session_on_tools_pace(void *arg)
+{
+    struct session *session = arg;
+    struct tool_caller *caller;
+    start_queued(session);
+    refill(session);
+    LIST_FOREACH(caller, &session->tool_callers, entry)
+        pace(caller);
+}
+
+static void
+caller_on_work(struct tool_link *link, int64_t us, void *arg)
+{
+    struct tool_caller *caller = arg;
+    (void)link;
+    refill(caller->session);
+    caller->session->tool_calls_left -= (double)us * CALLS_PER_MS / 1000;
+    pace(caller);
+}
+
 // ---- Requests -------------------------------------------------------------------------------
 
 // `server`: NULL: all tools; "": those of the client, and which servers there are.
@@ -325,29 +434,19 @@ caller_on_call(struct tool_link *link, int64_t id, const char *name, const json_
 {
     struct tool_caller *caller = arg;
     struct session *session = caller->session;
-    struct kg_error err = {0};
-    struct execution *execution = find_execution(session, tool_link_kernel(link));
-    bool of_server = is_servers(session, execution, name);
-    refill(session);
-    session->tool_calls_left -= 1;
-    if (!execution && !of_server) {
-        kg_error_set(&err, KG_NOT_FOUND, 0,
-                     "there is no tool \"%.60s\": no code that has tools runs now", name);
-        tool_link_refuse(link, id, &err);
-        pace(caller);
-        return;
-    }
+    (void)link;
     struct tool_request *request = KG_NEW(struct tool_request);
     request->caller = caller;
     request->id = id;
     request->name = kg_strdup(name);
+    budget_hold_start(&request->hold, &session->sessions->tool_bytes, session->owner);
     LIST_INSERT_HEAD(&caller->requests, request, entry);
-    if (!of_server)
-        request->call = execution_call_tool(execution, name, arguments, on_result, request, &err);
-    if (of_server ? call_server(request, arguments, &err) < 0 : !request->call) {
-        tool_request_free(request);
-        tool_link_refuse(link, id, &err);
-    }
+    refill(session);
+    session->tool_calls_left -= 1;
+    if (tool_request_has_room(request))
+        tool_request_start(request, arguments);
+    else
+        tool_request_queue(request, arguments);
     pace(caller);
 }
 
@@ -378,9 +477,10 @@ session_tools_take(struct session *session, int fd)
     static const struct tool_link_events events = {.on_list = caller_on_list,
                                                    .on_call = caller_on_call,
                                                    .on_cancel = caller_on_cancel,
+                                                   .on_work = caller_on_work,
                                                    .on_end = caller_on_end};
     struct sessions *sessions = session->sessions;
-    if (session->n_tool_callers >= CALLERS_MAX) {
+    if (session->n_tool_callers >= CALLERS_MAX || session->state == SESSION_ENDING) {
         close(fd);
         return;
     }
@@ -388,6 +488,7 @@ session_tools_take(struct session *session, int fd)
         session->tools_pace = loop_timer_new(sessions->loop, session_on_tools_pace, session);
         session->tool_calls_left = CALLS_AT_ONCE;
         session->tool_calls_ms = clock_mono_ms();
+        TAILQ_INIT(&session->tools_queued);
     }
     struct tool_caller *caller = KG_NEW(struct tool_caller);
     caller->session = session;

@@ -179,9 +179,11 @@ struct session {
     LIST_HEAD(, tool_caller) tool_callers; // connections of code that calls tools
     int n_tool_callers;
     int n_server_calls;            // of tools of MCP servers, under way
+    TAILQ_HEAD(, tool_request) tools_queued; // calls that wait until fewer others do
+    int n_tools_queued;
     double tool_calls_left;        // at this time; more with every millisecond
     int64_t tool_calls_ms;         // of that
-    struct loop_timer *tools_pace; // while a caller is paused
+    struct loop_timer *tools_pace; // while a caller is paused, or a call is queued
     struct loop_timer *install_step;
     json_t *packages; // {name: description} of requested packages
     struct session_restart restart;

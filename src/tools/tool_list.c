@@ -9,6 +9,7 @@
 
 struct tool_list {
     int refs;
+    size_t weight;
     json_t *tools;  // an array
     json_t *byname; // of the same objects
 };
@@ -98,6 +99,14 @@ tool_list_new(const json_t *tools, struct kg_error *err)
         if (add_tool(list, tool, i, err) < 0)
             return NULL;
     }
+    list->weight = json_value_weight(list->tools);
+    if (list->weight > TOOL_LIST_VALUES_MAX) {
+        (void)kg_error_set(err, KG_INVALID, 0,
+                           "tools: their schemas have too many values: they would take %zu MiB of "
+                           "memory, and the limit is %d MiB",
+                           list->weight >> 20, TOOL_LIST_VALUES_MAX >> 20);
+        return NULL;
+    }
     return KG_STEAL(list);
 }
 
@@ -128,6 +137,12 @@ bool
 tool_list_has(const struct tool_list *list, const char *name)
 {
     return json_object_get(list->byname, name) != NULL;
+}
+
+size_t
+tool_list_weight(const struct tool_list *list)
+{
+    return list->weight;
 }
 
 int

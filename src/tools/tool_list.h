@@ -10,6 +10,7 @@
 enum {
     TOOL_LIST_MAX = 256,             // tools
     TOOL_LIST_BYTES_MAX = 512 << 10, // of all as JSON
+    TOOL_LIST_VALUES_MAX = 4 << 20,  // bytes of memory that they take
     TOOL_NAME_MAX = 128,             // bytes
 };
 
@@ -25,6 +26,8 @@ KG_DEFINE_AUTO(tool_list, tool_list_unref)
 // [{"name", "description", "input_schema"}], borrowed.
 const json_t *tool_list_describe(const struct tool_list *list);
 bool tool_list_has(const struct tool_list *list, const char *name);
+// The bytes of memory that it takes.
+size_t tool_list_weight(const struct tool_list *list);
 // Whether a tool of that name can be called so. KG_NOT_FOUND: there is none; KG_INVALID: what is
 // wrong with the arguments (json_schema.h).
 KG_MUST_CHECK int tool_list_check(const struct tool_list *list, const char *name,

@@ -408,7 +408,9 @@ write_file(struct sandbox_call *call)
     buf_printf(&line, "%s ", json_string_value(json_object_get(call->params, "path")));
     if (call->body.len > fake_script.disk_bytes)
         kg_error_set(&err, KG_DISK_FULL, 0, "the disk is full");
-    for (size_t left = err.code ? 0 : call->body.len; left > 0;) {
+    if (call->body.data && !err.code)
+        buf_append(&line, call->body.data, call->body.len);
+    for (size_t left = err.code || call->body.data ? 0 : call->body.len; left > 0;) {
         size_t len = left < 2 ? left : 2;
         call->body.read(buf_reserve(&line, len), len, call->body.arg);
         line.len += len;
@@ -417,8 +419,10 @@ write_file(struct sandbox_call *call)
     buf_append(&line, "", 1);
     if (!err.code)
         note("write", line.data);
+    json_auto_t *result =
+        err.code ? NULL
+                 : json_pack("{s:I, s:s}", "size", (json_int_t)call->body.len, "etag", "\"0-0\"");
     call_free(call);
-    json_auto_t *result = err.code ? NULL : json_object();
     on_end(result, err.code ? &err : NULL, arg);
 }
 

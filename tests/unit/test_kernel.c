@@ -167,7 +167,8 @@ main(void)
     failed += test_kernel_log() + test_kernel_output();
     jupyter_init();
     failed += test_kernel_start() + test_kernel_run() + test_kernel_stop() +
-              test_kernel_artifacts() + test_kernel_tap() + test_kernel_tap_runs();
+              test_kernel_artifacts() + test_kernel_tap() + test_kernel_tap_runs() +
+              test_kernel_tools();
     jupyter_fini();
     return failed;
 }

@@ -16,6 +16,7 @@ int test_kernel_stop(void);
 int test_kernel_artifacts(void);
 int test_kernel_tap(void);
 int test_kernel_tap_runs(void);
+int test_kernel_tools(void);
 
 // ---- Lines ----------------------------------------------------------------------------------
 
@@ -30,7 +31,7 @@ void assert_last_error(struct execution *execution, const char *ename, const cha
 
 // ---- A kernel -------------------------------------------------------------------------------
 
-enum { DEADLINE_MS = 40 * 1000 };
+enum { DEADLINE_MS = 40 * 1000, TOOL_CALL_MS = 60 * 1000, TOOL_CALLS_MAX = 300 };
 
 struct fixture {
     struct loop *loop;

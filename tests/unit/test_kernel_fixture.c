@@ -180,7 +180,9 @@ fixture_setup(void **state)
             f->loop, &(const struct executions_settings){.max_log_bytes = 1 << 20,
                                                          .max_live_bytes = 1 << 30,
                                                          .max_replay_bytes = 1 << 20,
-                                                         .max_waiting_bytes = 96 << 10}),
+                                                         .max_waiting_bytes = 96 << 10,
+                                                         .tool_call_timeout_ms = TOOL_CALL_MS,
+                                                         .max_tool_calls = TOOL_CALLS_MAX}),
         .start_timeout_ms = DEADLINE_MS,
         .env = f->env,
     };

@@ -844,7 +844,7 @@ main(void)
     jupyter_init();
     int failed = cmocka_run_group_tests_name("session: opening", tests, NULL, NULL);
     failed += test_session_commands() + test_session_end() + test_session_kernels() +
-              test_session_pool() + test_session_requests();
+              test_session_pool() + test_session_requests() + test_session_tools();
     jupyter_fini();
     return failed;
 }

@@ -15,8 +15,9 @@ int test_session_end(void);
 int test_session_kernels(void);
 int test_session_pool(void);
 int test_session_requests(void);
+int test_session_tools(void);
 
-enum { DEADLINE_MS = 40 * 1000, MAX_SESSIONS = 3, N_SPECS = 33 };
+enum { DEADLINE_MS = 40 * 1000, MAX_SESSIONS = 3, N_SPECS = 33, MAX_TOOL_RESULT = 64 << 10 };
 
 struct fixture {
     struct loop *loop;

@@ -59,7 +59,9 @@ setup(void **state, int64_t pool_size, int64_t n_bare, bool evict_idle)
         .executions = executions_new(
             f->loop, &(const struct executions_settings){.max_log_bytes = 1 << 20,
                                                          .max_live_bytes = 1 << 30,
-                                                         .max_replay_bytes = 1 << 20}),
+                                                         .max_replay_bytes = 1 << 20,
+                                                         .tool_call_timeout_ms = 60 * 1000,
+                                                         .max_tool_calls = 5000}),
         .start_timeout_ms = DEADLINE_MS,
     };
     f->settings = (struct sessions_settings){
@@ -76,6 +78,7 @@ setup(void **state, int64_t pool_size, int64_t n_bare, bool evict_idle)
         .sandbox_start_timeout_ms = DEADLINE_MS,
         .adopt_timeout_ms = DEADLINE_MS,
         .max_further_kernels = 40,
+        .max_tool_result_bytes = MAX_TOOL_RESULT,
     };
     f->sessions = sessions_new(f->loop, &f->settings);
     sessions_start(f->sessions);

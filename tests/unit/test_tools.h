@@ -4,3 +4,5 @@
 
 // Each runs its tests and returns how many failed.
 int test_json_schema(void);
+int test_tool_list(void);
+int test_tool_link(void);

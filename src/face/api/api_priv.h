@@ -64,7 +64,7 @@ KG_MUST_CHECK int empty_body_parse(const json_t *root, struct kg_error *err);
 // The body of POST executions/{id}/tool_results; borrowed. `wait`: the answer comes when the code
 // has ended, or its calls wait again.
 struct tool_results_body {
-    const json_t *results; // execution_give_results()
+    const json_t *results; // tool_results_new()
     bool wait;
 };
 KG_MUST_CHECK int tool_results_body_parse(const json_t *root, struct tool_results_body *ret,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// GET executions/{id}, which joins or replays an execution, POST executions/{id}/interrupt, …/input
-// and …/tool_results, and GET sessions/{id}/executions, which lists them.
+// GET executions/{id}, which joins or replays an execution, POST executions/{id}/interrupt and
+// …/input, and GET sessions/{id}/executions, which lists them.
 
 #include <errno.h>
 
@@ -75,25 +75,6 @@ handle_execution_input(struct http_request *request, void *arg)
         return;
     }
     reply_message(request, NULL, "Execution %s got its input", execution_id(execution));
-}
-
-void
-handle_tool_results(struct http_request *request, void *arg)
-{
-    struct kg_error err = {0};
-    struct tool_results_body body;
-    json_auto_t *root = http_request_json(request, &err);
-    struct execution *execution = root ? find(request, arg, &err) : NULL;
-    if (!execution || tool_results_body_parse(root, &body, &err) < 0 ||
-        execution_give_results(execution, body.results, &err) < 0) {
-        http_reply_error(request, &err);
-        return;
-    }
-    if (body.wait)
-        execution_gather_start(request, arg, execution);
-    else
-        reply_message(request, NULL, "Execution %s got %zu results", execution_id(execution),
-                      json_array_size(body.results));
 }
 
 void

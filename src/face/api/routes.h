@@ -16,7 +16,7 @@
     ROUTE(POST, "/api/v1/executions/{id}/input", handle_execution_input,                           \
           HTTP_JSON_BODY | HTTP_SCOPE_RUN, execution)                                              \
     ROUTE(POST, "/api/v1/executions/{id}/tool_results", handle_tool_results,                       \
-          HTTP_JSON_BODY | HTTP_SCOPE_RUN, execution)                                              \
+          HTTP_SCOPE_RUN, execution)                                                               \
     ROUTE(POST, API_SESSIONS_PATH, handle_session_create,                                          \
           HTTP_STARTS_WORK | HTTP_JSON_BODY, session_in_body)                                      \
     ROUTE(GET, API_SESSIONS_PATH, handle_session_list, HTTP_KEY_IN_QUERY, all_sessions)            \
