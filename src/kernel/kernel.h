@@ -166,6 +166,9 @@ void subscription_abandon(struct subscription *subscription);
 const char *subscription_next(struct subscription *subscription, size_t *ret_len);
 // The seq of the line that was taken last, or after which it began.
 int64_t subscription_seq(const struct subscription *subscription);
+// Whether that was a `dropped` line, and which lines it stands for: from and to these seq.
+bool subscription_has_lost(const struct subscription *subscription, int64_t *ret_first,
+                           int64_t *ret_last);
 // The length of the line that subscription_next() would return, which stays where it is; 0: there
 // is none now, or it is a `dropped` line, which is short.
 size_t subscription_next_len(const struct subscription *subscription);

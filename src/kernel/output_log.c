@@ -19,6 +19,7 @@ struct subscription {
     struct output_entry *taken; // by the last subscription_next(); NULL: a line of its own
     bool finished;
     struct buf dropped;
+    int64_t first_lost; // that the line of its own stands for, to `seen_seq`; 0: it is none
     loop_fn on_ready;
     void *arg;
 };
@@ -372,6 +373,7 @@ say_dropped(struct subscription *subscription, const struct output_entry *entry,
     buf_fini(&subscription->dropped);
     buf_append_str(&subscription->dropped, text);
     buf_append_str(&subscription->dropped, "\n");
+    subscription->first_lost = subscription->seen_seq + 1;
     subscription->seen_seq = entry->seq - 1;
     *ret_len = subscription->dropped.len - 1;
     return subscription->dropped.data;
@@ -382,6 +384,7 @@ subscription_next(struct subscription *subscription, size_t *ret_len)
 {
     struct output_entry *entry = subscription->next;
     subscription->taken = NULL;
+    subscription->first_lost = 0;
     if (!entry)
         return NULL;
     if (entry->seq > subscription->seen_seq + 1)
@@ -400,6 +403,15 @@ int64_t
 subscription_seq(const struct subscription *subscription)
 {
     return subscription->seen_seq;
+}
+
+bool
+subscription_has_lost(const struct subscription *subscription, int64_t *ret_first,
+                      int64_t *ret_last)
+{
+    *ret_first = subscription->first_lost;
+    *ret_last = subscription->seen_seq;
+    return subscription->first_lost > 0;
 }
 
 size_t

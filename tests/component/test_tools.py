@@ -14,6 +14,7 @@ import pytest
 from component import HELD, STUBBORN, cell
 from kernelgate import problem, wait_for
 from sandboxes import sandbox_of
+from slow_reader import SlowReader
 from tool_client import Caller, ToolClient
 
 ECHO = {"name": "echo"}
@@ -518,6 +519,40 @@ def test_large_results(gateway, client, caller):
         client.answer(execution, (reader.next_of("tool_call")["call_id"], {"result": "x" * ((1 << 20) - 2)}))
         assert len(code.next()["result"]) == (1 << 20) - 2
     wait_for(lambda: gateway.budget_held("tool_call_bytes") == 0)
+
+
+def test_a_slow_client_learns_of_calls_whose_lines_it_lost(start_gateway):
+    """Only the first lines of calls are kept beyond the bound on output."""
+    gateway = start_gateway("--max-output-bytes", "1000000")
+    session = gateway.create_session()
+    flood = "flood 800 10000"
+    code = cell(flood, "write full x", "take go", flood, "write done x", "take go")
+    body = {"code": code, "session_id": session, "tools": [ECHO], "timeout": 600}
+    reader = SlowReader(gateway, "POST", "/api/v1/execute", body)
+    files = f"/api/v1/sessions/{session}/files"
+    caller = Caller(sandbox_of(gateway, session).agent)
+    wait_for(lambda: gateway.client.get(f"{files}/full").status_code == 200)
+    for n in range(80):
+        caller.call("echo", {"n": n})
+    url = f"/api/v1/executions/{reader.headers['x-execution-id']}"
+    with gateway.client.stream("GET", url) as response:
+        lines = map(json.loads, response.iter_lines())
+        next(line for line in lines if line["type"] == "tool_call" and line["arguments"]["n"] == 79)
+    gateway.release(session)
+    wait_for(lambda: gateway.client.get(f"{files}/done").status_code == 200)
+    seen, chunks = [], reader.chunks()
+    for chunk in chunks:
+        seen += [json.loads(line) for line in chunk.splitlines()]
+        calls = [line["arguments"]["n"] for line in seen if line["type"] == "tool_call"]
+        if len(calls) == 80:
+            break
+    assert sorted(calls) == list(range(80))
+    assert "dropped" in {line["type"] for line in seen}
+    gateway.release(session)
+    assert b'"type":"done"' in b"".join(chunks)
+    for each in reader, caller:
+        each.close()
+    gateway.delete_session(session)
 
 
 # ---- Settings -------------------------------------------------------------------------------

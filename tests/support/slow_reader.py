@@ -24,14 +24,15 @@ class SlowReader:
             name, value = line.decode().split(":", 1)
             self.headers[name.lower()] = value.strip()
 
-    def _chunks(self):
+    def chunks(self):
+        """Reads chunks: here, they are of whole lines."""
         while size := int(self.file.readline(), 16):
             yield self.file.read(size)
             self.file.readline()
 
     def rest(self):
         """Reads the remaining lines; returns them as bytes, without line ends."""
-        return b"".join(self._chunks()).splitlines()
+        return b"".join(self.chunks()).splitlines()
 
     def close(self):
         self.file.close()

@@ -485,14 +485,20 @@ test_a_slow_reader_is_told_what_it_lost(void **state)
     print(f->execution, 100);
     print(f->execution, 100);
     json_auto_t *first = take_line(slow.subscription);
+    int64_t from, to;
     assert_int_equal(number(first, "seq"), 1);
+    assert_false(subscription_has_lost(slow.subscription, &from, &to));
     for (int i = 0; i < 200; i++)
         print(f->execution, 100); // what it would have taken next is dropped meanwhile
     json_auto_t *dropped = take_line(slow.subscription);
     assert_true(is_type(dropped, "dropped"));
     int64_t n = number(dropped, "messages");
+    assert_true(subscription_has_lost(slow.subscription, &from, &to));
+    assert_int_equal(from, 2);
+    assert_int_equal(to, 1 + n);
     json_auto_t *next = take_line(slow.subscription);
     assert_int_equal(number(next, "seq"), 1 + n + 1);
+    assert_false(subscription_has_lost(slow.subscription, &from, &to));
     assert_in_range(number(dropped, "bytes"), 100 * n, 200 * n);
     subscription_free(slow.subscription);
 

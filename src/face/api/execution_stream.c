@@ -53,16 +53,39 @@ stream_write(struct execution_stream *stream, const struct buf *batch, const cha
     http_pace_start(stream->crowded);
 }
 
+// Adds the lines of calls of tools that wait still, those from and to these seq: their client may
+// not have got them.
+static void
+append_waiting_calls(const struct execution_stream *stream, struct buf *batch, int64_t first_seq,
+                     int64_t last_seq)
+{
+    json_auto_t *calls = execution_waiting_calls(stream->execution);
+    size_t i;
+    json_t *call;
+    json_array_foreach(calls, i, call) {
+        int64_t seq = json_integer_value(json_object_get(call, "seq"));
+        if (seq < first_seq || seq > last_seq)
+            continue;
+        json_object_set_new(call, "type", json_string("tool_call"));
+        KG_AUTO_FREE char *line = json_line(call, 0);
+        buf_append_str(batch, line);
+        buf_append_str(batch, "\n");
+    }
+}
+
 // Gathers short lines up to the first long one, which it returns; NULL: there is none.
 static const char *
 gather(struct execution_stream *stream, struct buf *batch, size_t *ret_len)
 {
     const char *line;
+    int64_t first_seq, last_seq;
     batch->len = 0;
     while (batch->len < BATCH_BYTES && (line = subscription_next(stream->subscription, ret_len))) {
         if (*ret_len >= BATCH_BYTES)
             return line;
         buf_append(batch, line, *ret_len + 1); // with its newline
+        if (subscription_has_lost(stream->subscription, &first_seq, &last_seq))
+            append_waiting_calls(stream, batch, first_seq, last_seq);
     }
     return NULL;
 }
@@ -120,26 +143,12 @@ static const struct http_pace_rule crowded_rule = {
     .on_slow = stream_on_stalled,
 };
 
-// A client that comes back has read the lines of these calls, but may have lost them.
-static void
-stream_waiting_calls(struct execution_stream *stream, int64_t after_seq)
-{
-    json_auto_t *calls = execution_waiting_calls(stream->execution);
-    size_t i;
-    json_t *call;
-    json_array_foreach(calls, i, call) {
-        if (json_integer_value(json_object_get(call, "seq")) > after_seq)
-            continue; // its line follows
-        json_object_set_new(call, "type", json_string("tool_call"));
-        stream_watch_line(stream->watch, call);
-    }
-}
-
 void
 execution_stream_start(struct http_request *request, struct api_context *context,
                        struct execution *execution, int64_t after_seq)
 {
     struct execution_stream *stream = KG_NEW(struct execution_stream);
+    KG_AUTO_BUF again = {0};
     stream->request = request;
     stream->execution = execution;
     stream->watch = stream_watch_new(&(const struct stream_watch_settings){
@@ -157,7 +166,8 @@ execution_stream_start(struct http_request *request, struct api_context *context
     http_stream_start(request, 200, "application/x-ndjson; charset=utf-8");
     http_stream_on_drain(request, STREAM_LOW_WATERMARK, stream_pump, stream);
     stream_watch_start(stream->watch);
-    stream_waiting_calls(stream, after_seq);
+    append_waiting_calls(stream, &again, 1, after_seq);
+    http_stream_write(request, again.data, again.len);
     if (subscription_finished(stream->subscription))
         stream_end(stream); // there are no lines after `after_seq`
     else
