@@ -167,6 +167,7 @@ examine(const struct config *config)
     if (specs)
         choices.default_spec = kernelspecs_find(specs, config->default_kernel, &err);
     bool works = choices.default_spec != NULL;
+    bool servers_work = true;
     struct state_trial trial;
     if (!works)
         print_finding(specs ? "default kernel" : "kernelspecs", false, err.message, NULL);
@@ -178,7 +179,7 @@ examine(const struct config *config)
         if (!has_image(config))
             show_kernels(&engine, specs, &layout);
         works = check_user(config);
-        works &= tool_servers_try(config, print_finding, NULL);
+        servers_work = tool_servers_try(config, print_finding, NULL);
         choices.traits = provisioner_doctor(&engine.settings, print_finding, NULL);
         works &= choices.traits.engine && has_default_kernel(&engine, &choices);
         show_versions(config);
@@ -188,7 +189,9 @@ examine(const struct config *config)
     }
     layout_fini(&layout);
     puts(works ? "\nSandboxes work on this machine." : "\nSandboxes do not work yet.");
-    return works ? 0 : 1;
+    if (!servers_work)
+        puts("Not all MCP servers of the setting mcp-servers work.");
+    return works && servers_work ? 0 : 1;
 }
 
 int

@@ -17,6 +17,7 @@ enum {
     BACKOFF_MAX_MS = 60 * 1000,
     ASK_AGAIN_MS = 1000,    // a request opens a connection that is down, but not more often
     ASKED_PER_S_MAX = 1000, // requests, notifications and stray answers of the server
+    SESSION_LEAST_MS = 500, // a session that is lost before is not replaced at once
     VERSION_MAX = 31,
     DETAIL_MAX = 239,
     TELL_LATER_MS = 0,
@@ -64,6 +65,7 @@ struct connection {
     char detail[DETAIL_MAX + 1]; // of it; "": there is none
     int64_t backoff_ms;
     int64_t tried_ms;
+    int64_t up_ms; // since when it is up
     int64_t second_ms; // in which `n_asked` has been counted
     int n_asked;
 };
@@ -358,6 +360,7 @@ connection_on_greeted(struct message *message, const struct kg_error *err, bool 
         return;
     loop_timer_stop(connection->timeout);
     connection_set_state(connection, CONNECTION_UP);
+    connection->up_ms = clock_mono_ms();
     connection->backoff_ms = 0;
     connection->error = (struct kg_error){0};
     connection_notify(connection, "notifications/initialized", NULL);
@@ -499,9 +502,11 @@ void
 connection_lose_session(struct connection *connection, int64_t id)
 {
     static const struct kg_error again = {
-        .code = KG_INTERNAL, .message = "it does not know the session that it has just given"};
+        .code = KG_INTERNAL, .message = "it does not know the session that it has given"};
     struct rpc_call *call = call_find(connection, id);
-    if (call && call->sent_again) {
+    bool is_new = connection->state == CONNECTION_UP &&
+                  clock_mono_ms() - connection->up_ms < SESSION_LEAST_MS;
+    if (call && (call->sent_again || is_new)) {
         call_fail(call, &again);
         return;
     }

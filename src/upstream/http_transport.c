@@ -232,6 +232,8 @@ exchange_finish(struct exchange *exchange, const struct kg_error *failed)
     struct kg_error err = {0};
     int64_t id = exchange->id;
     bool lost = exchange->status == 404 && exchange->had_session;
+    // What some servers say of a session that they do not know, though it is to be 404.
+    bool may_be_lost = exchange->status == 400 && exchange->had_session;
     exchange_explain(exchange, failed, &err);
     connection_note(connection, failed ? failed->message : err.message);
     // Errors may have a JSON-RPC message, too.
@@ -243,7 +245,7 @@ exchange_finish(struct exchange *exchange, const struct kg_error *failed)
         exchange->is_busy = false;
     }
     exchange_free(exchange);
-    if (lost)
+    if (lost || (may_be_lost && !connection_has_answer(connection, id)))
         connection_lose_session(connection, id);
     else if (failed && failed->sys_errno && connection_is_up(connection))
         connection_fail(connection, &err); // nobody listens there

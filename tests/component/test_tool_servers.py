@@ -242,8 +242,10 @@ def test_ways_to_answer(caller, server, mode):
         assert server.gets[-1]["Last-Event-ID"] == "e1"
 
 
-def test_a_session_that_the_server_has_forgotten(caller, server):
+@pytest.mark.parametrize("status", [404, 400])
+def test_a_session_that_the_server_has_forgotten(caller, server, status):
     before = server.methods().count("initialize")
+    server.unknown = status
     server.forget()
     assert caller.call("web.echo", value=1) == 1
     assert server.methods().count("initialize") == before + 1

@@ -211,6 +211,11 @@ class Handler(BaseHTTPRequestHandler):
             session = uuid.uuid4().hex
             shared.sessions[session] = Server(lambda said: shared.say(session, said))
         server = shared.sessions.get(session)
+        if not server and shared.unknown == 400:
+            error = {"code": -32000, "message": "Bad Request: no valid session"}
+            body = json.dumps({"jsonrpc": "2.0", "id": None, "error": error}).encode()
+            self.answer(400, body, Content_Type="application/json")
+            return
         if not server:
             self.answer(404)
             return
@@ -275,6 +280,7 @@ class HttpServer(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", port), Handler)
         self.mode = mode
         self.status = 0  # of all answers, if set
+        self.unknown = 404  # of requests in a session that is not known
         self.requests, self.gets, self.deleted = [], [], []
         self.sessions, self.listeners, self.kept = {}, {}, {}
         self.ended = threading.Event()
