@@ -48,6 +48,13 @@ on_request(struct tool_link *link, int64_t id, const char *name, const json_t *a
 }
 
 static void
+on_list(struct tool_link *link, int64_t id, const char *server, void *arg)
+{
+    assert_null(server);
+    on_request(link, id, NULL, NULL, arg);
+}
+
+static void
 on_cancel(struct tool_link *link, int64_t id, void *arg)
 {
     struct fixture *f = arg;
@@ -73,7 +80,7 @@ on_end(struct tool_link *link, void *arg)
     f->link = NULL;
 }
 
-static const struct tool_link_events events = {on_request, on_cancel, on_work, on_end};
+static const struct tool_link_events events = {on_list, on_request, on_cancel, on_work, on_end};
 
 static int
 setup(void **state)

@@ -5,6 +5,7 @@
 
 #include "script.h"
 #include "tool_list.h"
+#include "tool_results.h"
 
 // ---- Code: in a session's kernel -------------------------------------------------------------
 
@@ -55,7 +56,9 @@ tool_continue_execution(struct job *job)
     struct execution *execution =
         executions_find(job->tools->settings.face->executions, job_string(job, "execution_id"),
                         mcp_call_owner(job->call), &err);
-    if (!execution || execution_give_results(execution, job_value(job, "results"), &err) < 0) {
+    KG_AUTO(tool_results) results =
+        execution ? tool_results_new(job_value(job, "results"), &err) : NULL;
+    if (!results || execution_give_results(execution, results, &err) < 0) {
         job_fail(job, &err);
         return;
     }
