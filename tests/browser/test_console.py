@@ -497,6 +497,7 @@ def test_the_snippets_work(gateway, tab):
     for name, program in (
         ("curl", ["bash"]),
         ("Python", [shutil.which("python3"), "-"]),
+        ("Code that calls your functions: Python", [shutil.which("python3"), "-"]),
         ("E2B: Python, with pip install e2b-code-interpreter", [with_clients, "-"]),
     ):
         page.get_by_role("button", name=f"Copy {name}").click()

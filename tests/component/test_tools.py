@@ -91,7 +91,7 @@ def test_a_call_and_its_answers(gateway, client, caller):
             assert line["status"] == ("error" if "error" in result else "ok")
             assert line["bytes"] == len(json.dumps(result.get("result"), ensure_ascii=False, separators=(",", ":")).encode()) or line["status"] == "error"  # fmt: skip
     assert "no code that has tools runs now" in code.ask("echo", {})["error"]
-    assert code.list() == {"id": 0, "tools": []}
+    assert code.list() == {"id": 0, "tools": [], "servers": []}
     after = outcomes(gateway)
     assert {name: after[name] - before.get(name, 0) for name in after} == {
         "ok": 2, "error": 1, "timeout": 0, "cancelled": 0, "refused": 0,

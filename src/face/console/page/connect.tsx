@@ -38,6 +38,27 @@ with urllib.request.urlopen(request) as lines:
         print(json.loads(line))`,
     },
     {
+        name: "Code that calls your functions: Python",
+        text: (key) => `import json
+from urllib.request import Request, urlopen
+
+def post(path, body):
+    headers = ${key ? `{"Authorization": "Bearer ${key}"}` : "{}"}
+    return urlopen(Request("${address}/api/v1" + path, json.dumps(body).encode(), headers))
+
+def weather(city):  # runs here, whenever the code calls it
+    return {"Oslo": 3, "Cairo": 39}[city]
+
+code = "import tools; print(sum(tools.weather(city=c) for c in ('Oslo', 'Cairo')))"
+answer = post("/execute", {"code": code, "tools": [{"name": "weather"}]})
+results = f"/executions/{answer.headers['X-Execution-Id']}/tool_results"
+for line in map(json.loads, answer):
+    print(line)
+    if line["type"] == "tool_call":
+        result = {"call_id": line["call_id"], "result": weather(**line["arguments"])}
+        post(results, {"results": [result]})`,
+    },
+    {
         name: "Background commands: curl",
         text: (key) => {
             const call = (path: string, rest: string) =>
