@@ -164,7 +164,7 @@ class OutStream(iostream.OutStream):
         pub_thread.socket.setsockopt(zmq.XPUB_NODROP, 1)
         self._unsent_chars = 0
         self._forks_text = ""  # lines of several processes are not mixed
-        self._is_closed = self._is_sending = False
+        self._is_closed = self._is_sending = self._is_unwaited = False
         super().__init__(session, pub_thread, name, *args, **options)
         self.buffer = _Buffer(self)
 
@@ -245,9 +245,8 @@ class OutStream(iostream.OutStream):
     def flush(self):
         if self._is_master_process():
             self._take()
-            if (
-                self._buffers or self._is_sending
-            ):  # to wait for the sending thread costs more than to print
+            # To wait for the sending thread costs more than to print.
+            if self._buffers or self._is_sending or self._is_unwaited:
                 super().flush()
                 if self.is_lent:
                     self._wait_until_sent()
@@ -259,6 +258,7 @@ class OutStream(iostream.OutStream):
     def _wait_until_sent(self):
         """Until the system has what was printed, which nobody can lose then, even if the process is killed."""
         sent = threading.Event()
+        self._is_unwaited = False
         self.pub_thread.schedule(sent.set)  # ipykernel 7.x sends after it has said that it has flushed
         sent.wait(_SENDERS_S)
         with contextlib.suppress(OSError, zmq.ZMQError):
@@ -271,6 +271,7 @@ class OutStream(iostream.OutStream):
         try:
             super()._flush()
         finally:
+            self._is_unwaited = True  # its thread may have sent what nobody waits for
             self._is_sending = False
 
     def _flush_buffers(self):

@@ -459,6 +459,13 @@ kernel_execution(const struct kernel *kernel)
     return run->step == RUN_CODE ? run->execution : NULL;
 }
 
+bool
+kernel_has_unread_output(const struct kernel *kernel)
+{
+    const struct jupyter_channels *channels = kernel->process.channels;
+    return channels && jupyter_channels_is_receiving(channels, JUPYTER_IOPUB);
+}
+
 const char *
 kernel_info(const struct kernel *kernel)
 {

@@ -318,6 +318,8 @@ bool kernel_is_busy(const struct kernel *kernel);
 bool kernel_is_running(const struct kernel *kernel);
 // The execution whose code runs now, borrowed; NULL: none.
 struct execution *kernel_execution(const struct kernel *kernel);
+// Whether output of its code has arrived, or begun to, that is not in the execution's lines yet.
+bool kernel_has_unread_output(const struct kernel *kernel);
 // The content of the kernel_info_reply with which the process became ready, JSON text, borrowed.
 // NULL: the process is not ready, or the reply was too large to be kept.
 const char *kernel_info(const struct kernel *kernel);

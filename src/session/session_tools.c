@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Each connection has its requests under way. All calls of a session are paced together: code that
 // calls faster, or takes more of the loop's time, waits in its own writes. Calls beyond those that
-// an execution may have waiting are queued here: the cancels behind them are heard.
+// an execution may have waiting are queued here: the cancels behind them are heard. So are those
+// before which the code has printed something that is still on its way.
 
 #include "session_tools.h"
 
@@ -26,6 +27,8 @@ enum {
     TOOLS_OF_A_CALL = 4,   // listing so many costs as much as a call
     QUEUED_MAX = 1024,     // beyond that, the session's code waits in its own writes
     PACE_MS = 10,
+    OUTPUT_TICK_MS = 1,
+    OUTPUT_MS = 100, // how long a call waits for the output before it
     BYTES_OF_ALL = 128 << 20,
     FILE_NAME_MAX = 40, // of a tool, in a file's
 };
@@ -45,6 +48,7 @@ struct tool_request {
     int64_t id;
     char *name; // of the tool
     TAILQ_ENTRY(tool_request) queued;
+    int64_t came_ms;
     char *arguments;                   // JSON text, while it is queued
     struct tool_call *call;            // while it waits; NULL: also if no execution makes it
     struct upstream_call *server_call; // the same, of a server's tool
@@ -189,24 +193,33 @@ on_result(const struct tool_result *result, void *arg)
 
 // ---- Calls ----------------------------------------------------------------------------------
 
-// The execution whose tools the code may call; NULL: none has any.
-static struct execution *
-find_execution(const struct session *session, const char *name)
+// The kernel whose execution's tools the code may call; NULL: none has any.
+static const struct kernel *
+find_kernel(const struct tool_caller *caller)
 {
-    struct execution *found = NULL;
+    const struct session *session = caller->session;
+    const char *name = tool_link_kernel(caller->link);
+    const struct kernel *found = NULL;
     for (size_t i = 0; i < session->n_kernels; i++) {
         const struct kernel *kernel = session->kernels[i]->kernel;
-        struct execution *execution = kernel_execution(kernel);
-        bool named = strcmp(name, kernel_name(kernel)) == 0;
-        if (named)
-            return execution && execution_tools(execution) ? execution : NULL;
-        if (!execution || !execution_tools(execution))
+        const struct execution *execution = kernel_execution(kernel);
+        bool has_tools = execution && execution_tools(execution);
+        if (strcmp(name, kernel_name(kernel)) == 0)
+            return has_tools ? kernel : NULL;
+        if (!has_tools)
             continue;
         if (found && !*name)
             return NULL; // it is not known whose it would be
-        found = execution;
+        found = kernel;
     }
     return *name ? NULL : found;
+}
+
+static struct execution *
+find_execution(const struct tool_caller *caller)
+{
+    const struct kernel *kernel = find_kernel(caller);
+    return kernel ? kernel_execution(kernel) : NULL;
 }
 
 // ---- Tools of MCP servers -------------------------------------------------------------------
@@ -294,25 +307,46 @@ is_servers(const struct session *session, const struct execution *execution, con
 // ---- Starting calls -------------------------------------------------------------------------
 
 static bool
-tool_request_has_room(const struct tool_request *request)
+waits_for_room(const struct tool_request *request)
 {
     const struct session *session = request->caller->session;
-    const struct execution *execution =
-        find_execution(session, tool_link_kernel(request->caller->link));
+    const struct execution *execution = find_execution(request->caller);
     if (is_servers(session, execution, request->name))
-        return session->n_server_calls < SERVER_CALLS_MAX;
-    return !execution || !execution_is_full_of_calls(execution);
+        return session->n_server_calls >= SERVER_CALLS_MAX;
+    return execution && execution_is_full_of_calls(execution);
+}
+
+// What code prints takes another way than its calls. A kernel that never completes a message delays
+// them only for a moment.
+static bool
+waits_for_output(const struct tool_request *request)
+{
+    const struct kernel *kernel = find_kernel(request->caller);
+    return kernel && *tool_link_kernel(request->caller->link) &&
+           clock_mono_ms() < request->came_ms + OUTPUT_MS && kernel_has_unread_output(kernel);
+}
+
+// The calls of one kernel keep their order.
+static bool
+waits_behind(const struct tool_request *request)
+{
+    const struct tool_request *other;
+    TAILQ_FOREACH(other, &request->caller->session->tools_queued, queued) {
+        if (strcmp(tool_link_kernel(other->caller->link),
+                   tool_link_kernel(request->caller->link)) == 0)
+            return true;
+    }
+    return false;
 }
 
 // Calls the tool, or refuses the request.
 static void
 tool_request_start(struct tool_request *request, const json_t *arguments)
 {
-    struct tool_caller *caller = request->caller;
-    struct execution *execution = find_execution(caller->session, tool_link_kernel(caller->link));
+    struct execution *execution = find_execution(request->caller);
     struct kg_error err = {0};
     bool started = false;
-    if (is_servers(caller->session, execution, request->name))
+    if (is_servers(request->caller->session, execution, request->name))
         started = call_server(request, arguments, &err) == 0;
     else if (execution)
         request->call =
@@ -344,20 +378,25 @@ tool_request_queue(struct tool_request *request, const json_t *arguments)
     session->n_tools_queued++;
 }
 
-// Starts those for which there is room; those of another kernel do not wait for them.
-static void
+// Starts those that need not wait any more; those of another kernel do not wait for them. Returns
+// whether one waits for output.
+static bool
 start_queued(struct session *session)
 {
+    bool for_output = false;
     struct tool_request *next;
     for (struct tool_request *request = TAILQ_FIRST(&session->tools_queued); request;
          request = next) {
         next = TAILQ_NEXT(request, queued);
-        if (!tool_request_has_room(request))
+        bool waits = waits_for_output(request);
+        for_output |= waits;
+        if (waits || waits_for_room(request))
             continue;
         json_auto_t *arguments = json_loads(request->arguments, JSON_DECODE_ANY, NULL);
         tool_request_leave_queue(request);
         tool_request_start(request, arguments);
     }
+    return for_output;
 }
 
 // ---- The pace -------------------------------------------------------------------------------
@@ -387,7 +426,8 @@ session_on_tools_pace(void *arg)
 {
     struct session *session = arg;
     struct tool_caller *caller;
-    start_queued(session);
+    if (start_queued(session))
+        loop_timer_start(session->tools_pace, OUTPUT_TICK_MS);
     refill(session);
     LIST_FOREACH(caller, &session->tool_callers, entry)
         pace(caller);
@@ -412,7 +452,7 @@ caller_on_list(struct tool_link *link, int64_t id, const char *server, void *arg
     struct tool_caller *caller = arg;
     struct session *session = caller->session;
     const struct upstreams *upstreams = session->sessions->settings.upstreams;
-    const struct execution *execution = find_execution(session, tool_link_kernel(link));
+    const struct execution *execution = find_execution(caller);
     json_t *tools = json_array();
     refill(session);
     if (execution && (!server || !*server))
@@ -439,14 +479,18 @@ caller_on_call(struct tool_link *link, int64_t id, const char *name, const json_
     request->caller = caller;
     request->id = id;
     request->name = kg_strdup(name);
+    request->came_ms = clock_mono_ms();
     budget_hold_start(&request->hold, &session->sessions->tool_bytes, session->owner);
     LIST_INSERT_HEAD(&caller->requests, request, entry);
     refill(session);
     session->tool_calls_left -= 1;
-    if (tool_request_has_room(request))
-        tool_request_start(request, arguments);
-    else
+    bool for_output = waits_for_output(request);
+    if (for_output)
+        loop_timer_start(session->tools_pace, OUTPUT_TICK_MS);
+    if (for_output || waits_for_room(request) || waits_behind(request))
         tool_request_queue(request, arguments);
+    else
+        tool_request_start(request, arguments);
     pace(caller);
 }
 

@@ -85,7 +85,11 @@ def test_a_call_and_its_answers(gateway, client, caller):
             call = reader.next_of("tool_call")
             assert (call["name"], call["arguments"]) == ("echo", {"x": 1})
             client.answer(execution, (call["call_id"], result))
-            expected = {"id": number, **result, **({"code": "tool_error"} if "error" in result else {})}
+            expected = {
+                "id": number,
+                **result,
+                **({"code": "tool_error"} if "error" in result else {}),
+            }
             assert code.next() == expected
             line = reader.next_of("tool_result")
             assert line["status"] == ("error" if "error" in result else "ok")
@@ -138,7 +142,7 @@ ENDS = [
 
 def test_what_is_refused(gateway, client, caller):
     code = caller()
-    with holding(client, gateway) as (reader, execution):
+    with holding(client, gateway) as (reader, _):
         for line, (kind, message) in REFUSED.items():
             code.raw(line + b"\n")
             answer = code.next()
@@ -220,13 +224,18 @@ ENDLESS = [
 
 def test_schemas_that_never_end(gateway, session, caller):
     client = ToolClient(
-        gateway, session, {}, [{"name": f"t{i}", "input_schema": each} for i, each in enumerate(ENDLESS)]
+        gateway,
+        session,
+        {},
+        [{"name": f"t{i}", "input_schema": each} for i, each in enumerate(ENDLESS)],
     )
     code = caller()
-    with holding(client, gateway) as (reader, execution):
+    with holding(client, gateway):
         for i in range(len(ENDLESS)):
             answer = code.ask(f"t{i}", {"a": 1})
-            assert answer["code"] == "invalid_request" and "too complex" in answer["error"], ENDLESS[i]
+            assert answer["code"] == "invalid_request" and "too complex" in answer["error"], (
+                ENDLESS[i]
+            )
 
 
 def test_300_at_once(gateway, client, caller):
@@ -255,7 +264,7 @@ def test_300_at_once(gateway, client, caller):
 
 def test_code_that_leaves_a_full_connection(gateway, client, caller):
     code, other = caller(), caller()
-    with holding(client, gateway) as (reader, execution):
+    with holding(client, gateway) as (reader, _):
         for n in range(280):
             code.call("echo", {"n": n})
         for _ in range(256):
@@ -292,7 +301,7 @@ def test_answers_that_are_not_read(gateway, client, caller):
 def test_many_connections(gateway, client, session, caller):
     """64 of a sandbox, also where all come at once; and each of them can leave."""
     agent = sandbox_of(gateway, session).agent
-    with holding(client, gateway) as (reader, execution), contextlib.ExitStack() as stack:
+    with holding(client, gateway) as (reader, _), contextlib.ExitStack() as stack:
         with concurrent.futures.ThreadPoolExecutor(64) as pool:
             callers = list(pool.map(lambda _: Caller(agent), range(64)))
             for each in callers:
@@ -377,11 +386,20 @@ def test_results_of_others(gateway, session, client, caller):
         for invented in f"{mine}-1", f"{theirs}-2", f"{theirs}-0", f"{theirs}-01", f"{theirs}-1x", theirs, "", f"{theirs}-99999999999999999999", f"{theirs}--1", "ä" * 500:  # fmt: skip
             problem(give(gateway, theirs, (invented, {"result": 1})), 404, "not_found")
         # All or none.
-        problem(give(gateway, theirs, (call, {"result": 1}), (f"{theirs}-2", {"result": 1})), 404, "not_found")
+        problem(
+            give(gateway, theirs, (call, {"result": 1}), (f"{theirs}-2", {"result": 1})),
+            404,
+            "not_found",
+        )
         problem(give(gateway, "none", (call, {"result": 1})), 404, "not_found")
         assert give(gateway, theirs, (call, {"result": 1})).status_code == 200
         assert foreign.next() == {"id": 1, "result": 1}
-        assert "tool_result" in problem(give(gateway, theirs, (call, {"result": 1})), 409, "tool_call_ended")["detail"]
+        assert (
+            "tool_result"
+            in problem(give(gateway, theirs, (call, {"result": 1})), 409, "tool_call_ended")[
+                "detail"
+            ]
+        )
         foreign.close()
         assert code.ask("none", {})["code"] == "not_found"
     problem(give(gateway, theirs, (call, {"result": 1})), 409, "tool_call_ended")
@@ -490,7 +508,10 @@ def test_bad_definitions(gateway, session):
             body = {"code": "print x", "session_id": session, "tools": tools}
             answer = gateway.client.post(f"/api/v1/{route}", json=body)
             assert message in problem(answer, 400, "invalid_request")["detail"], str(tools)[:80]
-    good = [{"name": "x" * 128, "description": None, "input_schema": None}, {"name": "!#$%&'()*+,-./:;<=>?@[]^_`{|}~"}]
+    good = [
+        {"name": "x" * 128, "description": None, "input_schema": None},
+        {"name": "!#$%&'()*+,-./:;<=>?@[]^_`{|}~"},
+    ]
     for tools in None, [], good:
         assert gateway.execute("print x", session_id=session, tools=tools).status == "ok"
 
@@ -503,7 +524,9 @@ def test_large_results(gateway, client, caller):
         value = list(range(600000))
         client.answer(execution, (reader.next_of("tool_call")["call_id"], {"result": value}))
         answer = code.next()
-        assert answer["id"] == number and re.fullmatch("/mnt/data/tool-results/add-[a-z2-7]{8}.json", answer["file"])
+        assert answer["id"] == number and re.fullmatch(
+            "/mnt/data/tool-results/add-[a-z2-7]{8}.json", answer["file"]
+        )
         path = answer["file"].removeprefix("/mnt/data/")
         url = f"/api/v1/sessions/{client.session}/files"
         assert gateway.client.get(f"{url}/{path}").json() == value
@@ -511,12 +534,19 @@ def test_large_results(gateway, client, caller):
         gateway.client.delete(f"{url}/tool-results")
         gateway.client.put(f"{url}/tool-results", content=b"a file")
         code.call("echo", {})
-        client.answer(execution, (reader.next_of("tool_call")["call_id"], {"result": "x" * 1100000}))
+        client.answer(
+            execution, (reader.next_of("tool_call")["call_id"], {"result": "x" * 1100000})
+        )
         answer = code.next()
-        assert "the result of echo is too large for a value, and could not be written" in answer["error"]
+        assert (
+            "the result of echo is too large for a value, and could not be written"
+            in answer["error"]
+        )
         # One that is just as large as it may be.
         code.call("echo", {})
-        client.answer(execution, (reader.next_of("tool_call")["call_id"], {"result": "x" * ((1 << 20) - 2)}))
+        client.answer(
+            execution, (reader.next_of("tool_call")["call_id"], {"result": "x" * ((1 << 20) - 2)})
+        )
         assert len(code.next()["result"]) == (1 << 20) - 2
     wait_for(lambda: gateway.budget_held("tool_call_bytes") == 0)
 
@@ -560,7 +590,9 @@ def test_a_slow_client_learns_of_calls_whose_lines_it_lost(start_gateway):
 
 @pytest.fixture
 def strict(start_gateway):
-    return start_gateway("--tool-call-timeout", "1", "--max-tool-calls", "3", "--max-tool-result", "1024")
+    return start_gateway(
+        "--tool-call-timeout", "1", "--max-tool-calls", "3", "--max-tool-result", "1024"
+    )
 
 
 def test_settings_are_named(strict, tmp_path):
@@ -611,7 +643,14 @@ def test_execute_sync_that_is_never_answered(strict):
 def test_answers_one_after_the_other(gateway, session, script):
     client = ToolClient(gateway, session, {}, [ECHO])
     client.tools["echo"] = lambda: "answered"
-    steps = ("print a", f"sh {script} echo", "print b", f"sh {script} echo", f"sh {script} none", "error E over")
+    steps = (
+        "print a",
+        f"sh {script} echo",
+        "print b",
+        f"sh {script} echo",
+        f"sh {script} none",
+        "error E over",
+    )
     answers = client.run_sync(cell(*steps))
     assert [answer["status"] for answer in answers] == ["tool_calls", "tool_calls", "error"]
     assert answers[0]["texts"] == ["a\n"]
@@ -629,14 +668,18 @@ def test_a_stream_beside_it(gateway, session, client, caller):
         code.call("echo", {"n": 1})
         first = reader.next_of("tool_call")
         with concurrent.futures.ThreadPoolExecutor(2) as pool:
-            waiting = pool.submit(client.answer, execution, (first["call_id"], {"result": 1}), wait=True)
+            waiting = pool.submit(
+                client.answer, execution, (first["call_id"], {"result": 1}), wait=True
+            )
             assert reader.next_of("tool_result")["status"] == "ok"
             code.next()
             code.call("echo", {"n": 2})
             second = reader.next_of("tool_call")
             said = waiting.result()["data"]
             assert said["texts"] == ["on\n"] and said["tool_calls"][0]["arguments"] == {"n": 2}
-            waiting = pool.submit(client.answer, execution, (second["call_id"], {"result": 1}), wait=True)
+            waiting = pool.submit(
+                client.answer, execution, (second["call_id"], {"result": 1}), wait=True
+            )
             reader.next_of("tool_result")
             gateway.release(session)
             reader.rest()
@@ -679,7 +722,10 @@ def test_an_interrupt(gateway, session, client, caller):
         gateway.client.post(f"/api/v1/executions/{execution}/interrupt")
         for _ in range(3):
             answer = code.next()
-            assert (answer["code"], answer["error"]) == ("cancelled", "the execution was interrupted")
+            assert (answer["code"], answer["error"]) == (
+                "cancelled",
+                "the execution was interrupted",
+            )
         assert reader.rest().status == "interrupted"
     assert [line["status"] for line in reader.lines.of("tool_result")] == ["cancelled"] * 3
 
@@ -798,7 +844,7 @@ def test_a_flood_of_calls(gateway, session, client, caller):
             while code.link.recv(1 << 16):
                 pass
 
-    with holding(client, gateway) as (reader, execution):
+    with holding(client, gateway):
         before = outcomes(gateway)["refused"]
         began = time.monotonic()
         threads = [threading.Thread(target=each, daemon=True) for each in (flood, read)]

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tools that real code calls, and that its client answers: from Python, asyncio, threads, children, shells, Deno."""
 
+import contextlib
 import json
 import time
 
 import pytest
-from kernelgate import problem
+from kernelgate import problem, wait_for
 from tool_client import ToolClient, errors_of
 
 WEATHER = {
@@ -144,7 +145,9 @@ sh("kg-tool weather --help")
 
 def test_a_module_of_the_users_own_wins(client, run):
     run("open('tools.py', 'w').write('mine = 1')")
-    lines = client.run("import tools, kernelgate_tools; (tools.mine, kernelgate_tools.add(a=1, b=1))")
+    lines = client.run(
+        "import tools, kernelgate_tools; (tools.mine, kernelgate_tools.add(a=1, b=1))"
+    )
     assert lines.one("result")["text"] == "(1, 2)"
 
 
@@ -226,3 +229,194 @@ total
     assert answers[-1]["texts"] == ["after 3\n", "3"]
 
 
+def test_many_threads(client):
+    """More than there may be connections: some wait for others."""
+    code = """
+import concurrent.futures, tools
+with concurrent.futures.ThreadPoolExecutor(100) as threads:
+    results = list(threads.map(lambda n: tools.add(a=n, b=1), range(300)))
+print(results == list(range(1, 301)))
+"""
+    lines = client.run(code)
+    assert lines.text() == "True\n", lines[-3:]
+
+
+def test_what_json_does_not_have(client):
+    """It costs only the call that has it."""
+    code = """
+import asyncio, tools
+async def code_of(value):
+    try:
+        return await tools.aio.call("odd-name!", {"value": value})
+    except tools.ToolError as error:
+        return error.code, str(error)[:30]
+bad = [2**70, "a\\0b", "\\ud800", float("nan")]
+answers = await asyncio.gather(*map(code_of, [*bad, 1]))
+print(*answers, sep="\\n")
+for value in bad:
+    try:
+        tools.call("odd-name!", value=value)
+    except tools.ToolError as error:
+        print(error.code)
+print(tools.call("odd-name!", value=2))
+"""
+    lines = client.run(code)
+    text = lines.text().splitlines()
+    assert [line.partition("'")[2][:15] for line in text[:4]] == ["invalid_request"] * 4, text
+    assert text[4:] == ["{'value': 1}", *["invalid_request"] * 4, "{'value': 2}"]
+
+
+def test_what_looks_for_any_attribute(client):
+    lines = client.run(
+        "import tools, copy\n"
+        "print(hasattr(tools, 'none'), getattr(tools, '_repr_html_', 1), hasattr(tools, '__wrapped__'))\n"
+        "tools"
+    )
+    assert lines.text() == "False 1 False\n"
+    assert "kernelgate_tools" in lines.one("result")["text"]
+    lines = client.run(
+        "import os\nos.environ['KERNELGATE_SOCKET'] = '@nobody'\n"
+        "import subprocess, sys\n"
+        "child = 'import tools\\nprint(hasattr(tools, \"x\"))\\ntry:\\n tools.find()\\nexcept tools.ToolError as e: print(e.code)'\n"
+        "print(subprocess.run([sys.executable, '-c', child], capture_output=True, text=True).stdout)\n"
+        "del os.environ['KERNELGATE_SOCKET']"
+    )
+    assert lines.text() == "False\nnot_found\n\n"
+
+
+def test_calls_of_asyncio_that_are_not_wanted_any_more(client):
+    code = """
+import asyncio, tools
+try:
+    await asyncio.wait_for(asyncio.gather(*[tools.aio.add(a=n, b=1) for n in range(300)]), 0.5)
+except asyncio.TimeoutError:
+    print("too late")
+print(await tools.aio.add(a=1, b=2))
+"""
+    with client.stream(code) as reader:
+        execution = reader.response.headers["x-execution-id"]
+        calls = [reader.next_of("tool_call") for _ in range(256)]
+        while True:
+            last = reader.next_of("tool_call")
+            if last["arguments"] == {"a": 1, "b": 2}:
+                break
+            calls.append(last)
+        client.answer(execution, (last["call_id"], {"result": 3}))
+        lines = reader.rest()
+    ended = [line["status"] for line in lines.of("tool_result")]
+    assert ended == ["cancelled"] * len(calls) + ["ok"]
+    assert lines.text() == "too late\n3\n"
+
+
+def test_an_interrupt_of_asyncio(client, gateway):
+    code = "import tools\nawait tools.aio.add(a=1, b=2)"
+    with client.stream(code) as reader:
+        reader.next_of("tool_call")
+        execution = reader.response.headers["x-execution-id"]
+        gateway.client.post(f"/api/v1/executions/{execution}/interrupt")
+        lines = reader.rest()
+    assert lines.status == "interrupted"
+    assert lines.one("tool_result")["status"] == "cancelled"
+    assert client.run("await tools.aio.add(a=1, b=2)").one("result")["text"] == "3"
+
+
+def test_a_fork_does_not_keep_a_call(client, gateway):
+    """The parent's connection is withdrawn although its child has it, too; and the child has its own."""
+    code = """
+import os, threading, time, tools
+tools.find()
+def call():
+    try: tools.add(a=1, b=2)
+    except BaseException as error: print(type(error).__name__)
+before = threading.active_count()
+if (child := os.fork()) == 0:
+    tools.add(a=5, b=5)
+    time.sleep(60)
+    os._exit(0)
+try: tools.add(a=3, b=4)
+finally: os.kill(child, 9), os.waitpid(child, 0)
+"""
+    with client.stream(code) as reader:
+        calls = [reader.next_of("tool_call") for _ in range(2)]
+        execution = reader.response.headers["x-execution-id"]
+        own = next(call for call in calls if call["arguments"]["a"] == 5)
+        client.answer(execution, (own["call_id"], {"result": 10}))
+        gateway.client.post(f"/api/v1/executions/{execution}/interrupt")
+        lines = reader.rest()
+    assert sorted(line["status"] for line in lines.of("tool_result")) == ["cancelled", "ok"]
+    assert client.run("tools.add(a=1, b=2)").one("result")["text"] == "3"
+
+
+def test_schemas_of_any_form(gateway, session):
+    """What describes tools is the client's: it may be wrong, and is still called."""
+    schemas = [
+        {"properties": [1], "required": True},
+        {"properties": {"a": 1, "class": {"type": {}}}},
+    ]
+    described = [{"name": f"t{i}", "input_schema": schema} for i, schema in enumerate(schemas)]
+    client = ToolClient(gateway, session, {"t0": dict, "t1": dict}, described)
+    code = """
+import inspect, subprocess, tools
+print(tools.t0(x=1), tools.t1(a=2), inspect.signature(tools.t1))
+help(tools.t0)
+for line in "kg-tool t0 --help", "kg-tool t1 --help", "kg-tool t1 --a 1 --class 2":
+    done = subprocess.run(line, shell=True, capture_output=True, text=True)
+    print(done.returncode, done.stdout + done.stderr)
+"""
+    text = client.run(code).text()
+    assert text.startswith("{'x': 1} {'a': 2} (*, a")
+    assert text.count("\n0 ") == 3 and '{"a": 1, "class": 2}' in text
+
+
+@pytest.mark.once
+def test_a_gateway_that_is_killed(start_gateway):
+    """A call that waits fails at once; connections of before are not used again."""
+    gateway = start_gateway("--keep-sandboxes")
+    session = gateway.create_session()
+    client = ToolClient(gateway, session, {"add": lambda a, b: a + b}, [ADD])
+    code = """
+import concurrent.futures, tools
+with concurrent.futures.ThreadPoolExecutor(8) as threads:
+    list(threads.map(lambda n: tools.add(a=n, b=1), range(8)))
+print("ready")
+try:
+    tools.add(a=1, b=2)
+except tools.ToolError as error:
+    open("said", "w").write(error.code)
+try:
+    print(await tools.aio.add(a=1, b=2))
+except tools.ToolError as error:
+    open("then", "w").write(f"{error.code}: {error}")
+"""
+    with contextlib.suppress(Exception), client.stream(code) as reader:
+        execution = reader.response.headers["x-execution-id"]
+        while (line := reader.next()).get("text") != "ready\n":
+            if line["type"] == "tool_call":
+                client.answer(execution, (line["call_id"], client.result_of(line)))
+        reader.next_of("tool_call")
+        gateway.kill()
+        reader.rest()
+    gateway.start()
+    files = f"/api/v1/sessions/{session}/files"
+    wait_for(lambda: gateway.client.get(f"{files}/then").status_code == 200)
+    assert gateway.client.get(f"{files}/said").text == "lost"
+    assert gateway.client.get(f"{files}/then").text.partition(":")[0] in ("draining", "not_found")
+    lines = client.run("(tools.add(a=2, b=3), await tools.aio.add(a=1, b=2))")
+    assert lines.one("result")["text"] == "(5, 3)"
+    gateway.delete_session(session)
+
+
+def test_what_was_printed_comes_before_the_call(client):
+    code = """
+import tools
+for n in range(100):
+    print(n)
+    tools.add(a=n, b=0)
+"""
+    lines = client.run(code)
+    shown = ""
+    for line in lines:
+        if line["type"] == "stdout":
+            shown += line["text"]
+        elif line["type"] == "tool_call":
+            assert shown.split()[-1:] == [str(line["arguments"]["a"])]

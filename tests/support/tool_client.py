@@ -21,9 +21,7 @@ class ToolClient:
 
     def stream(self, code, **fields):
         """A reader of the lines; nothing answers the calls."""
-        return self.gateway.stream(
-            code, session_id=self.session, tools=self.descriptions, **fields
-        )
+        return self.gateway.stream(code, session_id=self.session, tools=self.descriptions, **fields)
 
     def answer(self, execution, *results, status=200, **more):
         """Gives results: pairs of a call's id and {"result" or "error"}."""
