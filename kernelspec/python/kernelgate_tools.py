@@ -32,6 +32,7 @@ __all__ = ["ResultFile", "ToolError", "aio", "call", "find"]
 
 _GREETING = b'{"method": "tools", "params": {}}\n'
 _LARGEST_LINE = 512 * 1024
+_MOST_LINKS = 32  # of threads, in one process; all of a sandbox may have 64
 
 
 class ToolError(Exception):
@@ -84,10 +85,14 @@ def _line(request):
     return text.encode() + b"\n"
 
 
+def _error_of(answer):
+    message = answer.get("error") or answer.get("message") or "the call has failed"
+    return ToolError(message, answer.get("code") or "tool_error")
+
+
 def _result_of(answer):
     if "error" in answer or answer.get("type") == "error":
-        message = answer.get("error") or answer.get("message") or "the call has failed"
-        raise ToolError(message, answer.get("code") or "tool_error")
+        raise _error_of(answer)
     if "file" in answer:
         return ResultFile(answer["file"])
     return answer["result"]
@@ -113,6 +118,16 @@ def _connect():
     return link
 
 
+def _peek(link):
+    """What a connection would say now: b"" at its end, None where it says nothing."""
+    try:
+        return link.recv(1, _socket.MSG_PEEK | _socket.MSG_DONTWAIT)
+    except BlockingIOError:
+        return None
+    except OSError:
+        return b""
+
+
 # ---- Calls that block: a connection each, which is used again -------------------------------
 
 
@@ -124,17 +139,23 @@ class _Link:
 
     def ask(self, request):
         """Sends a request and waits for its answer."""
-        line = _line({"id": next(self._ids), **request})
-        try:
+        line, answer = _line({"id": next(self._ids), **request}), b""
+        with _contextlib.suppress(OSError):  # who refuses the connection has said why
             self._socket.sendall(line)
+        with _contextlib.suppress(OSError):
             answer = self._file.readline()
-        except OSError:
-            answer = b""
         if not answer:
             raise _lost()
         return _json.loads(answer)
 
+    def is_usable(self):
+        """Whether the gateway has not ended it meanwhile."""
+        return _peek(self._socket) is None
+
     def close(self):
+        """Withdraws the call, also where a fork holds the same connection."""
+        with _contextlib.suppress(OSError):
+            self._socket.shutdown(_socket.SHUT_RDWR)
         self._file.close()
         self._socket.close()
 
@@ -144,16 +165,17 @@ class _Pool:
 
     def __init__(self):
         self._lock = _threading.Lock()
+        self._places = _threading.BoundedSemaphore(_MOST_LINKS)
         self._idle = []
         self._pid = _os.getpid()
-
-    def _take(self):
-        with self._lock:
-            return self._idle.pop() if self._idle else None
 
     def ask(self, request):
         if self._pid != _os.getpid():
             self.__init__()
+        with self._places:
+            return self._ask(request)
+
+    def _ask(self, request):
         link = self._take() or _Link()
         try:
             answer = link.ask(request)
@@ -168,6 +190,16 @@ class _Pool:
             raise
         self._put(link)
         return answer
+
+    def _take(self):
+        while True:
+            with self._lock:
+                if not self._idle:
+                    return None
+                link = self._idle.pop()
+            if link.is_usable():
+                return link
+            link.close()
 
     def _put(self, link):
         with self._lock:
@@ -199,6 +231,10 @@ class _AsyncLink:
 
     def is_usable(self):
         return self._socket.fileno() >= 0 and self._pid == _os.getpid()
+
+    def has_ended(self):
+        """Nobody hears that while no call waits."""
+        return not self._waiting and _peek(self._socket) == b""
 
     async def ask(self, request):
         number = next(self._ids)
@@ -256,8 +292,8 @@ class _AsyncLink:
             future = self._waiting.pop(answer.get("id"), None)
             if future and not future.done():
                 future.set_result(answer)
-            elif answer.get("type") == "error":  # of the agent's, about the connection
-                self._fail(ToolError(answer["message"], answer["code"]))
+            elif "id" not in answer:  # about the connection, which ends
+                self._fail(_error_of(answer))
         if not data:
             self._end()
         self._watch()
@@ -281,7 +317,7 @@ _links = _weakref.WeakKeyDictionary()
 async def _ask_async(request):
     loop = _asyncio.get_running_loop()
     link = _links.get(loop)
-    if link is None or not link.is_usable():
+    if link is None or not link.is_usable() or link.has_ended():
         link = _links[loop] = _AsyncLink(loop)
     return await link.ask(request)
 
@@ -292,7 +328,7 @@ async def _ask_async(request):
 def _ask_list(**which):
     answer = _pool.ask({"method": "list", **which})
     if "tools" not in answer:
-        _result_of(answer)
+        raise _error_of(answer)
     return answer["tools"], answer.get("servers", ())
 
 
@@ -301,21 +337,26 @@ def _list():
     return _ask_list()[0]
 
 
-def _list_own():
+_KEPT_S = 5  # tools of servers, of which there may be hundreds, and which change seldom
+_OWN_KEPT_S = 1  # a call finds out itself what is there
+_kept = {}  # by the server, "" for the client: when it was asked, and the answer
+
+
+def _ask_kept(server, seconds):
+    known = _kept.get(server)
+    if not known or _time.monotonic() - known[0] >= seconds:
+        known = _kept[server] = (_time.monotonic(), _ask_list(server=server))
+    return known[1]
+
+
+def _list_own(fresh=False):
     """The tools of the client, and the servers of the gateway."""
-    return _ask_list(server="")
-
-
-_KEPT_S = 5
-_kept = {}
+    return _ask_kept("", 0 if fresh else _OWN_KEPT_S)
 
 
 def _list_server(server, fresh=False):
-    """The tools of a server. They change seldom, and there may be hundreds: a list is kept for a moment."""
-    known = _kept.get(server)
-    if fresh or not known or _time.monotonic() - known[0] > _KEPT_S:
-        known = _kept[server] = (_time.monotonic(), _ask_list(server=server)[0])
-    return known[1]
+    """The tools of a server."""
+    return _ask_kept(server, 0 if fresh else _KEPT_S)[0]
 
 
 def _identifier(name):
@@ -336,13 +377,24 @@ _TYPES = {
 }
 
 
-def _parameters(schema):
-    required = schema.get("required") or ()
-    properties = schema.get("properties") or {}
+def _properties(tool):
+    """Its arguments: what the schema says of each. Schemas are the client's, whatever they are."""
+    properties = tool["input_schema"].get("properties")
+    properties = properties if isinstance(properties, dict) else {}
+    return {name: about if isinstance(about, dict) else {} for name, about in properties.items()}
+
+
+def _required(tool):
+    required = tool["input_schema"].get("required")
+    return required if isinstance(required, list) else []
+
+
+def _parameters(tool):
+    required, properties = _required(tool), _properties(tool)
     for name in sorted(properties, key=lambda each: each not in required):
         if not name.isidentifier() or _keyword.iskeyword(name):
             continue
-        about = properties[name] if isinstance(properties[name], dict) else {}
+        about = properties[name]
         kind = about.get("type")
         yield _inspect.Parameter(
             name,
@@ -354,11 +406,10 @@ def _parameters(schema):
 
 def _document(tool):
     lines = [tool.get("description") or "A tool without a description."]
-    properties = tool["input_schema"].get("properties") or {}
+    properties = _properties(tool)
     if properties:
         lines += ["", "Arguments:"]
     for name, about in properties.items():
-        about = about if isinstance(about, dict) else {}
         kind = about.get("type", "any value")
         lines.append(f"    {name} ({kind}): {about.get('description', '')}".rstrip().rstrip(":"))
     return "\n".join(lines)
@@ -374,7 +425,7 @@ def _describe(function, tool):
     function.__module__ = f"tools.{_identifier(tool['server'])}" if tool.get("server") else "tools"
     function.__doc__ = _document(tool)
     try:
-        function.__signature__ = _inspect.Signature(list(_parameters(tool["input_schema"])))
+        function.__signature__ = _inspect.Signature(list(_parameters(tool)))
     except (TypeError, ValueError):
         pass
     return function
@@ -461,16 +512,30 @@ class _Server:
         return f"<the tools of the server {self._name}>"
 
 
-def _find(name, is_async):
-    if name.startswith("__"):
-        raise AttributeError(name)
-    known, servers = _list_own()
+def _find_in(own, name, is_async):
+    known, servers = own
     tool = _choose(known, name)
     if tool:
         return _function(tool, is_async)
     for server in servers:
         if name in (server["name"], _identifier(server["name"])):
             return _Server(server["name"], is_async)
+    return None
+
+
+def _find(name, is_async):
+    """For attributes: what looks for any, as in hasattr(), learns that there is none, also where no tools can
+    be called."""
+    if name.startswith("__") or (name.startswith("_") and name.endswith("_")):
+        raise AttributeError(name)
+    try:
+        # Code that calls in a loop does not ask each time.
+        found = _find_in(_list_own(), name, is_async) or _find_in(_list_own(True), name, is_async)
+    except ToolError as error:
+        raise AttributeError(f"there is no tool {name}: {error}") from None
+    if found:
+        return found
+    known, servers = _list_own()
     names = [tool["name"] for tool in known[:20]] + [server["name"] for server in servers]
     why = "there are " + ", ".join(names) if names else "this execution was given none"
     raise AttributeError(f"there is no tool {name}: {why}")
@@ -516,9 +581,8 @@ The result is printed as JSON; a string as it is. Exit status: 0, 1 (the call ha
 
 def _value(text, about):
     """A flag's value, by the schema: JSON, unless a string is wanted."""
-    kinds = about.get("type", [])
-    kinds = [kinds] if isinstance(kinds, str) else kinds
-    if "string" in kinds:
+    kinds = about.get("type")
+    if kinds == "string" or (isinstance(kinds, list) and "string" in kinds):
         return text
     try:
         return _json.loads(text)
@@ -543,8 +607,7 @@ def _flags(args, properties):
                 raise ValueError("--json: it must be an object")
             arguments.update(more)
             continue
-        about = properties.get(name)
-        about = about if isinstance(about, dict) else {}
+        about = properties.get(name, {})
         if not equals and about.get("type") == "boolean" and (not args or args[0][:2] == "--"):
             value = "true"
         elif not equals:
@@ -561,11 +624,11 @@ def _flags(args, properties):
 
 def _print_help(tool):
     print(tool["name"] + ": " + (tool.get("description") or "no description"))
-    schema = tool["input_schema"]
-    for name, about in (schema.get("properties") or {}).items():
-        about = about if isinstance(about, dict) else {}
-        needed = ", required" if name in (schema.get("required") or ()) else ""
-        print(f"  --{name} ({about.get('type', 'any')}{needed})  {about.get('description', '')}".rstrip())
+    for name, about in _properties(tool).items():
+        needed = ", required" if name in _required(tool) else ""
+        print(
+            f"  --{name} ({about.get('type', 'any')}{needed})  {about.get('description', '')}".rstrip()
+        )
 
 
 def main(args):
@@ -588,7 +651,7 @@ def main(args):
         if args[1:2] in (["-h"], ["--help"]):
             _print_help(tool)
             return 0
-        result = call(tool["name"], _flags(args[1:], tool["input_schema"].get("properties") or {}))
+        result = call(tool["name"], _flags(args[1:], _properties(tool)))
     except ToolError as error:
         print(f"kg-tool: {error}", file=_sys.stderr)
         return 1
