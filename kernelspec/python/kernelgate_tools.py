@@ -354,6 +354,15 @@ def _list_own(fresh=False):
     return _ask_kept("", 0 if fresh else _OWN_KEPT_S)
 
 
+def _list_near(name):
+    """The tools among which one of that name can be."""
+    known, servers = _list_own(True)
+    server = name.partition(".")[0]
+    if any(each["name"] == server for each in servers):
+        known = [*known, *_ask_list(server=server)[0]]
+    return known
+
+
 def _list_server(server, fresh=False):
     """The tools of a server."""
     return _ask_kept(server, 0 if fresh else _KEPT_S)[0]
@@ -542,7 +551,7 @@ def _find(name, is_async):
 
 
 def _names():
-    known, servers = _list_own()
+    known, servers = _list_own(True)
     return [_identifier(each["name"]) for each in [*known, *servers]]
 
 
@@ -637,12 +646,12 @@ def main(args):
         print(_USAGE)
         return 0
     try:
-        known = _list()
         if not args:
-            for tool in known:
+            for tool in _list():
                 first = (tool.get("description") or "").partition("\n")[0]
                 print(f"{tool['name']}\t{first}".rstrip())
             return 0
+        known = _list_near(args[0])
         tool = next((each for each in known if each["name"] == args[0]), None)
         if tool is None:
             names = ", ".join(each["name"] for each in known[:20]) or "none"

@@ -24,7 +24,7 @@ enum {
     CALLS_AT_ONCE = 256,   // after a while without any
     CALLS_PER_MS = 5,      // that the loop works for code: no more than a fifth of its time
     SERVER_CALLS_MAX = 32, // of a session, under way
-    TOOLS_OF_A_CALL = 4,   // listing so many costs as much as a call
+    TOOLS_OF_A_CALL = 4,   // of servers: listing so many costs as much as a call
     QUEUED_MAX = 1024,     // beyond that, the session's code waits in its own writes
     PACE_MS = 10,
     OUTPUT_TICK_MS = 1,
@@ -455,15 +455,16 @@ caller_on_list(struct tool_link *link, int64_t id, const char *server, void *arg
     const struct execution *execution = find_execution(caller);
     json_t *tools = json_array();
     refill(session);
+    session->tool_calls_left -= 1;
     if (execution && (!server || !*server))
         json_array_extend(tools,
                           (json_t *)(uintptr_t)tool_list_describe(execution_tools(execution)));
     if (upstreams && (!server || *server)) {
         json_auto_t *of_servers = upstreams_list_tools(upstreams, session->owner, server);
         json_array_extend(tools, of_servers);
+        session->tool_calls_left -= (double)json_array_size(of_servers) / TOOLS_OF_A_CALL;
     }
     json_t *servers = upstreams ? upstreams_list_servers(upstreams, session->owner) : json_array();
-    session->tool_calls_left -= 1 + (double)json_array_size(tools) / TOOLS_OF_A_CALL;
     tool_link_answer(link, id, json_pack("{s:o, s:o}", "tools", tools, "servers", servers));
     pace(caller);
 }

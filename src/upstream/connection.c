@@ -65,7 +65,7 @@ struct connection {
     char detail[DETAIL_MAX + 1]; // of it; "": there is none
     int64_t backoff_ms;
     int64_t tried_ms;
-    int64_t up_ms; // since when it is up
+    int64_t up_ms;     // since when it is up
     int64_t second_ms; // in which `n_asked` has been counted
     int n_asked;
 };

@@ -70,8 +70,11 @@ reading_done(void *arg)
         events->on_message(&reading->message, reading->tag, NULL, reader->arg);
     if (reading->is_last)
         events->on_end(reading->tag, &reading->why, reader->arg);
-    // Large values take a while.
-    loop_work_start(reader->loop, LOOP_LANE_GATEWAY, reading_free, NULL, reading);
+    // Large values take a while. Parts of other messages, such as lists, may still be used.
+    if (reading->message.value)
+        loop_work_start(reader->loop, LOOP_LANE_GATEWAY, reading_free, NULL, reading);
+    else
+        reading_free(reading);
 }
 
 static void

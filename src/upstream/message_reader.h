@@ -10,8 +10,9 @@
 struct message_reader;
 
 struct message_reader_events {
-    // `tag` is what was given with the text. `message` may be changed, and is freed afterwards;
-    // NULL: it cannot be read, and `err` says why.
+    // `tag` is what was given with the text. `message` is freed afterwards, its value maybe on a
+    // worker, so that nobody may keep a reference to that; NULL: it cannot be read, and `err` says
+    // why.
     void (*on_message)(struct message *message, int64_t tag, const struct kg_error *err, void *arg);
     // After the last message of that tag: see message_reader_end().
     void (*on_end)(int64_t tag, const struct kg_error *why, void *arg);
