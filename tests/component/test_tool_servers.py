@@ -2,14 +2,16 @@
 """MCP servers behind the gateway: what they offer to whom, what they answer, and what those that hang, lie, die
 or say too much do to others. tests/e2e/test_tool_servers.py has real servers and kernels."""
 
+import os
 import pathlib
+import signal
 import time
 
 import pytest
 from account_commands import Accounts
 from kernelgate import wait_for
 from mcp_stand_in import HttpServer
-from tool_servers import Caller, is_alive, stdio, write_file
+from tool_servers import Caller, children_of, is_alive, stdio, write_file
 
 SECRET = "a-token-that-nobody-may-see"
 
@@ -73,7 +75,10 @@ def test_others_are_offered_by_name(caller):
 
 def test_a_server_of_other_owners_is_not_there(caller):
     code, message = caller.failed("hidden.echo", value=1)
-    assert (code, message) == ("not_found", 'there is no tool "hidden.echo": no code that has tools runs now')
+    assert (code, message) == (
+        "not_found",
+        'there is no tool "hidden.echo": no code that has tools runs now',
+    )
 
 
 def test_what_code_sees(caller):
@@ -92,7 +97,9 @@ print(json.dumps([dir(tools), dir(tools.web), repr(tools.web), str(inspect.signa
 def test_arguments_are_checked(caller, server):
     before = server.methods().count("tools/call")
     code, message = caller.failed("web.large", size="much")
-    assert code == "invalid_request" and message == "arguments.size: must be an integer, not a string"
+    assert (
+        code == "invalid_request" and message == "arguments.size: must be an integer, not a string"
+    )
     assert server.methods().count("tools/call") == before
 
 
@@ -198,7 +205,9 @@ def test_a_program_that_dies(caller):
     assert code == "server_down"
     assert message.startswith("the MCP server program is down: its process has ended")
     assert caller.call("web.echo", value=1) == 1
-    wait_for(lambda: caller.script("print(json.dumps(failed('program.echo', value=1)))") == ["ok", 1])
+    wait_for(
+        lambda: caller.script("print(json.dumps(failed('program.echo', value=1)))") == ["ok", 1]
+    )
     assert caller.call("program.environment")["pid"] != first
     assert "program.echo" in caller.names()
 
@@ -253,7 +262,11 @@ def test_a_session_that_the_server_has_forgotten(caller, server, status):
 
 @pytest.mark.parametrize(
     ("status", "words"),
-    [(302, "a redirect, which is not followed"), (401, "does not take the headers"), (500, "it answers 500")],
+    [
+        (302, "a redirect, which is not followed"),
+        (401, "does not take the headers"),
+        (500, "it answers 500"),
+    ],
 )
 def test_statuses(caller, server, status, words):
     server.status = status
@@ -283,7 +296,11 @@ def test_secrets_stay_with_the_gateway(caller, gateway):
 
 def test_sessions_share_a_server_or_do_not(gateway, caller):
     other = Caller(gateway, gateway.create_session())
-    pids = [each.call(f"{name}.environment")["pid"] for name in ("program", "own") for each in (caller, other)]
+    pids = [
+        each.call(f"{name}.environment")["pid"]
+        for name in ("program", "own")
+        for each in (caller, other)
+    ]
     assert pids[0] == pids[1] and pids[2] != pids[3]
     assert caller.call("own.environment")["pid"] == pids[2]
     gateway.delete_session(other.url.split("/")[4])
@@ -352,7 +369,9 @@ def test_users_of_the_database(start_gateway, tmp_path, server):
     path = write_file(
         tmp_path, web={"url": server.url}, named={"url": server.url, "owners": ["eve"]}
     )
-    gateway = start_gateway("--mcp-servers", path, *accounts.flags, "--api-key", "k" * 20, key="k" * 20)
+    gateway = start_gateway(
+        "--mcp-servers", path, *accounts.flags, "--api-key", "k" * 20, key="k" * 20
+    )
     own = Caller(gateway, gateway.create_session())
     own.wait_for_tool("web.echo")
     for name, servers in (("eve", ["named"]), ("mallory", [])):
@@ -409,5 +428,23 @@ def test_nothing_stays(start_gateway, tmp_path):
 
 def test_a_file_that_is_wrong(start_gateway, tmp_path):
     path = write_file(tmp_path, web={"url": "http://127.0.0.1:9/", "header": {}})
-    with pytest.raises(AssertionError, match='setting mcp-servers: server "web": header: there is no such field'):
+    with pytest.raises(
+        AssertionError, match='setting mcp-servers: server "web": header: there is no such field'
+    ):
         start_gateway("--mcp-servers", path)
+
+
+def test_a_helper_that_is_killed(start_gateway, tmp_path):
+    """Its programs go on; a new one is started by the next helper."""
+    gateway = start_gateway("--mcp-servers", write_file(tmp_path, program=stdio()))
+    caller = Caller(gateway, gateway.create_session())
+    caller.wait_for_tool("program.echo")
+    pid = caller.call("program.environment")["pid"]
+    [helper] = [child for each in children_of(gateway.process.pid) for child in children_of(each)]
+    os.kill(helper, signal.SIGKILL)
+    assert caller.call("program.environment")["pid"] == pid
+    assert caller.failed("program.die")[0] == "server_down"
+    wait_for(
+        lambda: caller.script("print(json.dumps(failed('program.echo', value=1)))") == ["ok", 1]
+    )
+    assert caller.call("program.environment")["pid"] != pid

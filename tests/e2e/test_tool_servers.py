@@ -105,7 +105,10 @@ help(tools.time.get_current_time)
 """)
     assert lines.status == "ok", lines
     text = lines.text()
-    assert "['learn', 'out_of_stock', 'price', 'stock', 'wait'] ['convert_time', 'get_current_time']" in text
+    assert (
+        "['learn', 'out_of_stock', 'price', 'stock', 'wait'] ['convert_time', 'get_current_time']"
+        in text
+    )
     assert "12 {'item': 'plum', 'cents': 12}" in text and "True" in text
     assert "get_current_time(*, timezone: str)" in text
     results = lines.of("tool_result")
@@ -180,7 +183,9 @@ def test_from_jupyter_and_mcp(gateway, ready):
     code = "import tools; print(tools.stock.price(item='fig')['cents'])"
     with Channels(gateway, start_kernel(gateway)) as channels:
         messages = channels.run(code)
-    assert any(each["content"].get("text") == "3\n" for each in messages if "text" in each["content"])
+    assert any(
+        each["content"].get("text") == "3\n" for each in messages if "text" in each["content"]
+    )
     with WireClient(gateway) as client:
         answer = client.call("run_python_code", {"code": code})
     assert answer.text == "3\n"
@@ -188,7 +193,9 @@ def test_from_jupyter_and_mcp(gateway, ready):
 
 def test_a_list_that_changes(ready):
     ready("import tools; tools.stock.learn(name='juggle')")
-    wait_for(lambda: "juggle" in ready("import tools; print(dir(tools.stock))").text(), interval=0.2)
+    wait_for(
+        lambda: "juggle" in ready("import tools; print(dir(tools.stock))").text(), interval=0.2
+    )
     assert "I am juggle" in ready("tools.stock.juggle()").one("result")["text"]
 
 
@@ -231,7 +238,9 @@ def test_a_program_is_an_unprivileged_user(gateway, ready):
             found.append((path, status))
     uids = {int(status.split("Uid:\t")[1].split()[0]) for _, status in found}
     assert uids == {61101} if os.geteuid() == 0 else uids == {os.geteuid()}
-    assert all("CapEff:\t0000000000000000" in status and "NoNewPrivs:\t1" in status for _, status in found)
+    assert all(
+        "CapEff:\t0000000000000000" in status and "NoNewPrivs:\t1" in status for _, status in found
+    )
 
 
 def test_a_server_that_is_started_again(start_gateway, tmp_path):
@@ -275,7 +284,13 @@ def test_doctor(server, time_server, tmp_path):
     command = [BINARY, "doctor", "--mcp-servers", path, "--state-dir", str(state)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     lines = {line[5:29].strip(): line for line in done.stdout.splitlines() if "MCP server" in line}
-    assert lines["MCP server stock"].startswith("ok") and "offers all of its" in lines["MCP server stock"]
-    assert lines["MCP server time"].startswith("ok") and "offers all of its 2 tools" in lines["MCP server time"]
+    assert (
+        lines["MCP server stock"].startswith("ok")
+        and "offers all of its" in lines["MCP server stock"]
+    )
+    assert (
+        lines["MCP server time"].startswith("ok")
+        and "offers all of its 2 tools" in lines["MCP server time"]
+    )
     assert lines["MCP server gone"].startswith("--") and "port 9" in lines["MCP server gone"]
     assert done.returncode == 1

@@ -92,21 +92,29 @@ class Server:
         known = TOOLS + [tool(name) for name in self.more]
         start = int(cursor or 0)
         if endless:
-            return {"tools": [tool(f"t{start}", text={"description": "x" * 3000})], "nextCursor": str(start + 1)}
+            return {
+                "tools": [tool(f"t{start}", text={"description": "x" * 3000})],
+                "nextCursor": str(start + 1),
+            }
         page = {"tools": known[start : start + 7]}
         return page | ({"nextCursor": str(start + 7)} if start + 7 < len(known) else {})
 
-    def call(self, answer, name, arguments):  # noqa: PLR0911, PLR0912 - one line for each tool
+    def call(self, answer, name, arguments):
         text = lambda value: {"type": "text", "text": value}
         if name == "echo":
             value = arguments.get("value")
-            return answer | {"result": {"content": [text(json.dumps(value))], "structuredContent": value}}
+            return answer | {
+                "result": {"content": [text(json.dumps(value))], "structuredContent": value}
+            }
         if name == "texts":
             return answer | {"result": {"content": [text(each) for each in arguments["values"]]}}
         if name == "picture":
             blocks = [
                 {"type": "image", "data": "aGk=", "mimeType": "image/png"},
-                {"type": "resource", "resource": {"uri": "a:b", "mimeType": "text/x", "blob": "aGk="}},
+                {
+                    "type": "resource",
+                    "resource": {"uri": "a:b", "mimeType": "text/x", "blob": "aGk="},
+                },
                 {"type": "resource_link", "uri": "c:d", "name": "n"},
             ]
             return answer | {"result": {"content": blocks}}
@@ -129,7 +137,12 @@ class Server:
         if name == "flood":
             return b'{"jsonrpc": "2.0", "id": ' + b"1" * BIG
         if name == "deep":
-            return b'{"id": %d, "result": {"content": ' % answer["id"] + b"[" * 50000 + b"]" * 50000 + b"}}"
+            return (
+                b'{"id": %d, "result": {"content": ' % answer["id"]
+                + b"[" * 50000
+                + b"]" * 50000
+                + b"}}"
+            )
         if name == "lie":
             for lie in (
                 {"jsonrpc": "2.0", "id": 99999, "result": {"content": [text("not asked")]}},
@@ -145,7 +158,9 @@ class Server:
             for number, method in enumerate(("ping", "sampling/createMessage", "roots/list")):
                 self.say({"jsonrpc": "2.0", "id": f"q{number}", "method": method, "params": {}})
             time.sleep(0.3)
-            return answer | {"result": {"content": [], "structuredContent": {"answers": self.answers}}}
+            return answer | {
+                "result": {"content": [], "structuredContent": {"answers": self.answers}}
+            }
         if name == "leave_child":
             if (pid := os.fork()) == 0:
                 os.setsid()
