@@ -333,7 +333,7 @@ check_greeting(struct connection *connection, const json_t *answer)
         json_string_value(json_object_get(json_object_get(answer, "error"), "message"));
     if (said) {
         KG_AUTO_FREE char *why = kg_asprintf("it refuses initialize: %.120s", said);
-        server_hide_secrets(connection->spec, why);
+        server_hide_values(connection->spec, why);
         return connection_refuse(connection, why);
     }
     if (!version || !version_is_known(version))
@@ -540,7 +540,7 @@ connection_new(const struct connection_context *context, const struct server_spe
                                                                .on_end = connection_on_answers_end};
     struct connection *connection = KG_NEW(struct connection);
     connection->reader =
-        message_reader_new(context->loop, context->bytes, spec->name, &reader_events, connection);
+        message_reader_new(context->loop, context->bytes, spec, &reader_events, connection);
     connection->context = context;
     connection->spec = spec;
     connection->number = number;

@@ -25,7 +25,7 @@ struct reading {
 struct message_reader {
     struct loop *loop;
     struct budget *budget;
-    const char *owner;
+    const struct server_spec *server;
     const struct message_reader_events *events;
     void *arg;
     LIST_HEAD(, reading) readings;
@@ -82,7 +82,7 @@ reading_start(struct message_reader *reader, const char *text, size_t len, int64
 {
     struct kg_error err = {0};
     struct reading *reading = KG_NEW(struct reading);
-    budget_hold_start(&reading->hold, reader->budget, reader->owner);
+    budget_hold_start(&reading->hold, reader->budget, reader->server->name);
     if (reader->n >= READINGS_MAX || !budget_hold_has_room(&reading->hold, len)) {
         budget_hold_end(&reading->hold);
         free(reading);
@@ -95,9 +95,10 @@ reading_start(struct message_reader *reader, const char *text, size_t len, int64
     reading->tag = tag;
     reading->text = kg_memdup0(text, len);
     reading->len = len;
+    server_hide_secrets(reader->server, reading->text, len); // the worker may outlive the server
     LIST_INSERT_HEAD(&reader->readings, reading, link);
     reader->n++;
-    reading->work = loop_work_start(reader->loop, loop_lane_of(reader->owner), reading_run,
+    reading->work = loop_work_start(reader->loop, loop_lane_of(reader->server->name), reading_run,
                                     reading_done, reading);
 }
 
@@ -110,7 +111,12 @@ message_reader_take(struct message_reader *reader, const char *text, size_t len,
         reading_start(reader, text, len, tag);
         return;
     }
-    bool failed = message_parse(&message, text, len, &err) < 0;
+    KG_AUTO_FREE char *hidden = NULL;
+    if (server_says_secret(reader->server, text, len)) {
+        hidden = kg_memdup0(text, len);
+        server_hide_secrets(reader->server, hidden, len);
+    }
+    bool failed = message_parse(&message, hidden ? hidden : text, len, &err) < 0;
     reader->events->on_message(failed ? NULL : &message, tag, failed ? &err : NULL, reader->arg);
     message_fini(&message);
 }
@@ -146,13 +152,13 @@ message_reader_end(struct message_reader *reader, int64_t tag, const struct kg_e
 }
 
 struct message_reader *
-message_reader_new(struct loop *loop, struct budget *budget, const char *owner,
+message_reader_new(struct loop *loop, struct budget *budget, const struct server_spec *server,
                    const struct message_reader_events *events, void *arg)
 {
     struct message_reader *reader = KG_NEW(struct message_reader);
     reader->loop = loop;
     reader->budget = budget;
-    reader->owner = owner;
+    reader->server = server;
     reader->events = events;
     reader->arg = arg;
     LIST_INIT(&reader->readings);

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reads the messages of a server: small ones at once, large ones on a worker. What waits for one is
-// counted in a budget.
+// counted in a budget. The server's credentials, if it repeats them, are hidden.
 #pragma once
 
 #include "budget.h"
 #include "loop.h"
 #include "message.h"
+#include "servers_file.h"
 
 struct message_reader;
 
@@ -18,9 +19,9 @@ struct message_reader_events {
     void (*on_end)(int64_t tag, const struct kg_error *why, void *arg);
 };
 
-// All is borrowed. Messages are read in the lane of `owner`, and count as its.
+// All is borrowed. Messages are read in the lane of the server's name, and count as its.
 struct message_reader *message_reader_new(struct loop *loop, struct budget *budget,
-                                          const char *owner,
+                                          const struct server_spec *server,
                                           const struct message_reader_events *events, void *arg);
 void message_reader_free(struct message_reader *reader);
 // on_message is called once, maybe before this returns.

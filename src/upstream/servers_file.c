@@ -94,10 +94,26 @@ field_flag(const struct field *field, bool *ret, struct kg_error *err)
 
 // ---- Values with ${VARIABLE} ----------------------------------------------------------------
 
-static void
-keep_secret(struct server_spec *server, const char *text)
+// Whether that is what credentials are called.
+static bool
+names_secret(const char *name)
 {
-    if (strlen(text) >= SECRET_MIN)
+    static const char *const words[] = {"auth",  "token", "key",   "secret",
+                                        "passw", "cred",  "cookie"};
+    for (size_t i = 0; i < KG_ARRAY_LEN(words); i++) {
+        if (strcasestr(name, words[i]))
+            return true;
+    }
+    return false;
+}
+
+static void
+keep_value(struct server_spec *server, const char *name, const char *text)
+{
+    if (strlen(text) < SECRET_MIN)
+        return;
+    texts_add(&server->values, kg_strdup(text));
+    if (names_secret(name))
         texts_add(&server->secrets, kg_strdup(text));
 }
 
@@ -117,7 +133,7 @@ expand(const struct field *field, const char *key, const char *text, struct buf 
                               "\"%.40s\": the gateway's environment has no variable %.40s: set it "
                               "where the gateway is started",
                               key, name);
-        keep_secret(field->server, value);
+        keep_value(field->server, name, value);
         buf_append(ret, text, (size_t)(at - text));
         buf_append_str(ret, value);
         text = at + 2 + len + 1;
@@ -168,10 +184,10 @@ field_members(const struct field *field, bool headers, char ***ret, struct kg_er
             return -1;
         if (headers && has_control(value.data))
             return field_fail(field, err, "\"%.40s\" has a control character", key);
-        keep_secret(field->server, value.data);
+        keep_value(field->server, key, value.data);
         const char *space = headers ? strchr(value.data, ' ') : NULL;
         if (space)
-            keep_secret(field->server, space + 1); // without "Bearer"
+            keep_value(field->server, key, space + 1); // without "Bearer"
         texts_add(ret, kg_asprintf(headers ? "%s: %s" : "%s=%s", key, value.data));
     }
     return 0;
@@ -390,7 +406,7 @@ servers_file_free(struct servers_file *file)
         struct server_spec *server = &file->servers[i];
         free(server->url);
         char **const lists[] = {server->headers, server->argv,   server->env,    server->allow,
-                                server->deny,    server->owners, server->secrets};
+                                server->deny,    server->owners, server->values, server->secrets};
         for (size_t k = 0; k < KG_ARRAY_LEN(lists); k++)
             texts_free(lists[k]);
     }
@@ -431,12 +447,35 @@ server_pattern_fits(const char *const *patterns, const char *name)
     return false;
 }
 
+static void
+hide_texts(char **hidden, char *text, size_t len)
+{
+    for (; hidden && *hidden; hidden++) {
+        size_t n = strlen(*hidden);
+        char *end = text + len;
+        for (char *at = text; (at = memmem(at, (size_t)(end - at), *hidden, n)); at += n)
+            memset(at, '*', n);
+    }
+}
+
 void
-server_hide_secrets(const struct server_spec *server, char *text)
+server_hide_values(const struct server_spec *server, char *text)
+{
+    hide_texts(server->values, text, strlen(text));
+}
+
+bool
+server_says_secret(const struct server_spec *server, const char *text, size_t len)
 {
     for (char **secret = server->secrets; secret && *secret; secret++) {
-        size_t len = strlen(*secret);
-        for (char *at = text; (at = strstr(at, *secret)); at += len)
-            memset(at, '*', len);
+        if (memmem(text, len, *secret, strlen(*secret)))
+            return true;
     }
+    return false;
+}
+
+void
+server_hide_secrets(const struct server_spec *server, char *text, size_t len)
+{
+    hide_texts(server->secrets, text, len);
 }

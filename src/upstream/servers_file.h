@@ -28,7 +28,8 @@ struct server_spec {
     char **owners;                  // NULL: the owners of the settings' keys
     int64_t timeout_ms;             // 0: the setting tool-call-timeout
     bool per_session;
-    char **secrets; // parts of headers and env that no answer and no log may have
+    char **values;  // what headers and env have, in parts, or what variables have put there
+    char **secrets; // those of them that are credentials, by the names of headers and variables
 };
 
 struct servers_file {
@@ -47,5 +48,8 @@ KG_DEFINE_AUTO(servers_file, servers_file_free)
 
 // Whether one of the patterns fits; * stands for any characters.
 bool server_pattern_fits(const char *const *patterns, const char *name);
-// Puts *** in the place of the server's secrets in a text that it has sent.
-void server_hide_secrets(const struct server_spec *server, char *text);
+// Puts *** in the place of all values of headers and env, in an error that the server has sent.
+void server_hide_values(const struct server_spec *server, char *text);
+// The same of credentials, in anything that it has sent. Other values may be ordinary words.
+bool server_says_secret(const struct server_spec *server, const char *text, size_t len);
+void server_hide_secrets(const struct server_spec *server, char *text, size_t len);

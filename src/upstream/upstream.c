@@ -35,7 +35,7 @@ static void
 upstream_fail_listing(struct upstream *upstream, const char *why)
 {
     KG_AUTO_FREE char *text = kg_strdup(why);
-    server_hide_secrets(upstream->spec, text);
+    server_hide_values(upstream->spec, text);
     log_warning("an MCP server does not list its tools; the last list stays",
                 LOG_STR("server", upstream->spec->name), LOG_STR("error", text));
     upstream_end_listing(upstream);

@@ -82,7 +82,7 @@ static void
 call_fail(struct upstream_call *call, const char *status, const char *code, const char *why)
 {
     KG_AUTO_FREE char *text = kg_strdup(why);
-    server_hide_secrets(call->upstream->spec, text);
+    server_hide_values(call->upstream->spec, text);
     const struct upstream_result result = {.error = text, .code = code, .status = status};
     call_end(call, &result);
 }

@@ -224,6 +224,7 @@ class Handler(BaseHTTPRequestHandler):
         session = self.headers.get("Mcp-Session-Id")
         if message.get("method") == "initialize":
             session = uuid.uuid4().hex
+            shared.initialized = time.monotonic()
             shared.sessions[session] = Server(lambda said: shared.say(session, said))
         server = shared.sessions.get(session)
         if not server and shared.unknown == 400:
@@ -295,6 +296,7 @@ class HttpServer(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", port), Handler)
         self.mode = mode
         self.status = 0  # of all answers, if set
+        self.initialized = 0  # when it was, the last time
         self.unknown = 404  # of requests in a session that is not known
         self.requests, self.gets, self.deleted = [], [], []
         self.sessions, self.listeners, self.kept = {}, {}, {}

@@ -143,12 +143,19 @@ test_secrets_are_hidden(void **state)
     struct kg_error err = {0};
     (void)state;
     KG_AUTO(servers_file)
-    file = parse(SERVER(URL ", \"headers\": {\"a\": \"Bearer ${TOKEN}\", \"b\": \"short\"}"), &err);
+    file = parse(SERVER(URL ", \"headers\": {\"Authorization\": \"Bearer ${TOKEN}\", \"a\": "
+                            "\"ordinary\", \"b\": \"short\"}"),
+                 &err);
     assert_non_null(file);
-    char text[] = "secret-token, Bearer secret-token; short";
-    server_hide_secrets(&file->servers[0], text);
-    assert_null(strstr(text, "secret"));
-    assert_non_null(strstr(text, "short"));
+    const struct server_spec *server = &file->servers[0];
+    char error[] = "secret-token, Bearer secret-token, ordinary, short";
+    server_hide_values(server, error);
+    assert_string_equal(error, "************, Bearer ************, ********, short");
+    char said[] = "secret-token\0, secret-token, ordinary";
+    assert_true(server_says_secret(server, said, sizeof said));
+    assert_false(server_says_secret(server, "an ordinary one", 15));
+    server_hide_secrets(server, said, sizeof said);
+    assert_memory_equal(said, "************\0, ************, ordinary", sizeof said);
 }
 
 // ---- Messages -------------------------------------------------------------------------------
