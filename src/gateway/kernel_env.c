@@ -75,8 +75,9 @@ kernel_env_make(const struct config *config, bool common_packages, struct kg_err
     int threads = (int)config->cpus < 1 ? 1 : (int)config->cpus;
     KG_AUTO_FREE char *count = kg_asprintf("%d", threads);
     json_auto_t *env =
-        json_pack("{s:s, s:s, s:s}", "HOME", "/tmp", "LANG", "C.UTF-8", "PYTHONPATH",
-                  common_packages ? PACKAGES_OF_SESSION ":" PACKAGES_COMMON : PACKAGES_OF_SESSION);
+        json_pack("{s:s, s:s, s:s, s:s}", "HOME", "/tmp", "LANG", "C.UTF-8", "PYTHONPATH",
+                  common_packages ? PACKAGES_OF_SESSION ":" PACKAGES_COMMON : PACKAGES_OF_SESSION,
+                  "KERNELGATE_SOCKET", "@" SANDBOX_TENANT_SOCKET);
     for (size_t i = 0; i < KG_ARRAY_LEN(thread_counts); i++)
         json_object_set_new(env, thread_counts[i], json_string(count));
     if (strcmp(config->network, "egress") == 0)

@@ -10,6 +10,8 @@
 
 // The port of the way out inside every sandbox that has one, on loopback.
 #define SANDBOX_EGRESS_PORT "3128"
+// The abstract Unix socket on which the agent hears requests of code (agent/tenant.h).
+#define SANDBOX_TENANT_SOCKET "kernelgate"
 
 // Limits of one sandbox; the same for every engine.
 struct provisioner_limits {

@@ -321,6 +321,13 @@ def test_many_connections(gateway, client, session, caller):
         wait_for(lambda: caller().list() is not None)
 
 
+def test_the_name_of_the_socket(gateway, session, run):
+    assert run("getenv KERNELGATE_SOCKET").text() == "@kernelgate\n"
+    command = {"command": "echo $KERNELGATE_SOCKET"}
+    url = f"/api/v1/sessions/{session}/commands?wait=1"
+    assert gateway.client.post(url, json=command).json()["stdout"] == "@kernelgate\n"
+
+
 # ---- Whose calls they are -------------------------------------------------------------------
 
 CALL = """

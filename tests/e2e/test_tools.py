@@ -420,3 +420,19 @@ for n in range(100):
             shown += line["text"]
         elif line["type"] == "tool_call":
             assert shown.split()[-1:] == [str(line["arguments"]["a"])]
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("way", ["exec", "fork"])
+def test_the_name_of_the_socket(start_gateway, way):
+    """The environment of a forked kernel is not that of a child of the agent."""
+    gateway = start_gateway("--kernel-start", way, "--pool-size", "0")
+    session = gateway.create_session()
+    code = "import os, subprocess\nprint(os.environ['KERNELGATE_SOCKET'])\n!echo $KERNELGATE_SOCKET"
+    assert gateway.execute(code, session_id=session).text().split() == ["@kernelgate"] * 2
+    client = ToolClient(gateway, session, {"add": lambda a, b: a + b}, [ADD])
+    url = f"/api/v1/sessions/{session}/commands?wait=1"
+    command = "import os, kernelgate_tools; print(os.environ['KERNELGATE_SOCKET'], kernelgate_tools.find())"
+    answer = gateway.client.post(url, json={"command": f'python3 -c "{command}"'}).json()
+    assert answer["stdout"] == "@kernelgate {}\n", answer
+    assert client.run("import tools; tools.add(a=1, b=2)").one("result")["text"] == "3"
