@@ -194,11 +194,12 @@ def _is_the_users(task):
 
 
 def _children():
-    with contextlib.suppress(OSError):
-        folder = "/proc/self/task"
-        texts = [open(f"{folder}/{task}/children").read() for task in os.listdir(folder)]
-        return sum(len(text.split()) for text in texts)
-    return 0
+    """How many processes have this one as their parent. gVisor has no list of them."""
+    own, count = str(os.getpid()), 0
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        with contextlib.suppress(OSError), open(f"/proc/{name}/stat") as file:
+            count += file.read().rpartition(")")[2].split()[1] == own
+    return count
 
 
 # ---- A savepoint ----------------------------------------------------------------------------

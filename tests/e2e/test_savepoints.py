@@ -250,6 +250,7 @@ def test_the_next_gateway(start_gateway):
 
 
 @pytest.mark.only("oci", "the others have no forked kernels")
+@pytest.mark.not_on("runsc", "it has none either")
 @pytest.mark.parametrize("way", ["exec", "fork"])
 def test_kernels_by_fork_and_by_exec(start_gateway, way):
     gateway = start_gateway("--kernel-start", way)
@@ -310,6 +311,7 @@ def test_branches_do_not_touch_each_other(gateway, session, run, savepoints):
 
 
 @pytest.mark.only("oci", "counts the memory of its control group")
+@pytest.mark.not_on("runsc", "its kernel chooses the process that ends")
 def test_out_of_memory_in_a_branch(run, savepoints):
     run("x = 1")
     savepoints.branch("b")
@@ -382,6 +384,7 @@ def test_a_large_frame(start_gateway):
 
 
 @pytest.mark.not_on("kubernetes", "a pod has processes of its own")
+@pytest.mark.not_on("runsc", "its processes are not the machine's")
 def test_the_end_of_a_session(gateway):
     session = gateway.create_session()
     run = lambda code, **fields: gateway.execute(code, session_id=session, **fields)
