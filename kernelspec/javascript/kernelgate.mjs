@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// kernelgate's additions to Deno's kernel: `require`, `display`, variables, environment, and what
-// Deno 2.7's kernel does not show: what code writes to its streams, errors of timers and promises.
+// kernelgate's additions to Deno's kernel: `require`, `display`, `tools`, variables, environment, and
+// what Deno 2.7's kernel does not show: what code writes to its streams, errors of timers and promises.
 import { Buffer } from "node:buffer";
 import { createRequire } from "node:module";
 import process from "node:process";
 import { pathToFileURL } from "node:url";
+import { tools } from "./tools.mjs";
 
 const identifier = /^[\p{ID_Start}$_][\p{ID_Continue}$]*$/u;
 const indirectEval = globalThis.eval;
@@ -62,6 +63,15 @@ globalThis[Symbol.for("kernelgate")] = Object.freeze({
 
 globalThis.require ??= createRequire("file:///mnt/data/");
 globalThis.display ??= Deno.jupyter.display;
+// Code may have a `tools` of its own, by any kind of declaration.
+if (!("tools" in globalThis)) {
+  Object.defineProperty(globalThis, "tools", {
+    value: tools,
+    configurable: true,
+    writable: true,
+    enumerable: false,
+  });
+}
 
 // ---- Streams. Deno's kernel shows what console prints, and sends the descriptors to its log.
 

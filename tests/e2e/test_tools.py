@@ -32,6 +32,9 @@ ADD = {
     },
 }
 
+# What the next call says after a gateway was killed, as soon as it is noticed and another one has come.
+AFTER_THE_END = "draining", "not_found", "lost"
+
 
 def weather(city, days=1):
     return [{"city": city, "day": day, "degrees": len(city) + day} for day in range(days)]
@@ -400,7 +403,7 @@ except tools.ToolError as error:
     files = f"/api/v1/sessions/{session}/files"
     wait_for(lambda: gateway.client.get(f"{files}/then").status_code == 200)
     assert gateway.client.get(f"{files}/said").text == "lost"
-    assert gateway.client.get(f"{files}/then").text.partition(":")[0] in ("draining", "not_found")
+    assert gateway.client.get(f"{files}/then").text.partition(":")[0] in AFTER_THE_END
     lines = client.run("(tools.add(a=2, b=3), await tools.aio.add(a=1, b=2))")
     assert lines.one("result")["text"] == "(5, 3)"
     gateway.delete_session(session)
@@ -420,6 +423,143 @@ for n in range(100):
             shown += line["text"]
         elif line["type"] == "tool_call":
             assert shown.split()[-1:] == [str(line["arguments"]["a"])]
+
+
+# ---- JavaScript -----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def deno(client):
+    """Runs JavaScript; returns what it prints and its last value."""
+
+    def run(code, **fields):
+        lines = client.run(code, kernel="javascript", **fields)
+        assert lines.status == "ok", lines
+        return lines.text() + "".join(line["text"] for line in lines.of("result"))
+
+    return run
+
+
+def test_javascript(client, deno):
+    assert (
+        deno("(await tools.weather({city: 'Oslo', days: 2})).map((day) => day.degrees)")
+        == "[ 4, 5 ]"
+    )
+    assert deno(
+        "await tools.call('odd-name!', {'x y': [1n, new Set([2]), new Float32Array(1)]})"
+    ) == ('{ "x y": [ 1, [ 2 ], [ 0 ] ] }')
+    assert (
+        deno("(await tools.list()).map((tool) => tool.name)") == '[ "weather", "add", "odd-name!" ]'
+    )
+    assert deno("Object.keys(await tools.find('Degrees weather'))") == '[ "weather" ]'
+    assert client.calls[0]["arguments"] == {"city": "Oslo", "days": 2}
+    # It is one more connection at most, whatever is done beside it.
+    code = "(await Promise.all([...Array(50).keys()].map((n) => tools.add({a: n, b: 1})))).reduce((a, b) => a + b)"
+    assert deno(code) == "1275"
+
+
+def test_errors_in_javascript(client, deno):
+    client.tools["add"] = lambda a, b: 1 / 0
+    code = """
+async function said(call) {
+  try { return await call() } catch (error) { return `${error.name} ${error.code}: ${error.message}` }
+}
+console.log(await said(() => tools.weather({days: 1})))
+console.log(await said(() => tools.none()))
+console.log(await said(() => tools.add({a: 1, b: 2})))
+console.log(await said(() => tools.call("odd-name!", {a: NaN})))
+console.log(await said(() => tools.call("odd-name!", {a: 2n ** 70n})))
+console.log(await said(() => tools.call("odd-name!", {a: "a\\0b"})))
+console.log(await said(() => tools.call("odd-name!", {a: "x".repeat(1 << 20)})))
+console.log(await said(() => tools.weather("Oslo")))
+try { await tools.none() } catch (error) { console.log(error instanceof tools.ToolError) }
+console.log(await tools, JSON.stringify({tools}), `${tools}`)
+"""
+    lines = deno(code).splitlines()
+    for line, start in zip(lines, [
+        'ToolError invalid_request: arguments: "city" is missing',
+        'ToolError not_found: there is no tool "none"',
+        "ToolError tool_error: ZeroDivisionError: division by zero",
+        "ToolError invalid_request: arguments: NaN is not JSON",
+        "ToolError invalid_request: arguments: 1180591620717411303424n is not JSON",
+        "ToolError invalid_request: the call is not valid JSON: ",
+        "ToolError invalid_request: the arguments are 1048",
+        "TypeError undefined: weather() takes its arguments as one object",
+        "true",
+        "tools: await tools.list() says which there are",
+    ], strict=True):  # fmt: skip
+        assert line.startswith(start), (line, start)
+
+
+def test_a_large_result_in_javascript(client, deno):
+    client.tools["weather"] = lambda city, days=1: ["ä" * 1000] * 2000
+    code = "const r = await tools.weather({city: 'x'}); [r.path.slice(0, 23), `${r}` === r.path, (await r.load()).length]"
+    assert deno(code) == '[ "/mnt/data/tool-results/", true, 2000 ]'
+    client.tools["weather"] = lambda city, days=1: ["ä" * 1000] * 400
+    assert deno("(await tools.weather({city: 'x'})).join('').length") == "400000"
+
+
+@pytest.mark.parametrize(
+    "declaration",
+    [
+        "const tools = 7",
+        "let tools = 7",
+        "var tools = 7",
+        "tools = 7",
+        "globalThis.tools = 7",
+    ],
+)
+def test_tools_of_the_users_own(deno, declaration):
+    assert deno(declaration + "; tools") == "7"
+    assert deno("tools") == "7"
+
+
+def test_a_function_or_variable_of_that_name(deno):
+    assert deno("function tools() { return 7 }\ntools()") == "7"
+    assert deno("tools()") == "7"
+    assert deno("tools.search", variables={"tools": {"search": 8}}) == "8"
+
+
+def test_an_interrupt_in_javascript(client, gateway, deno):
+    assert deno("(await tools.list()).length") == "3"
+    code = "await Promise.all([tools.add({a: 1, b: 2}), tools.add({a: 3, b: 4})])"
+    with client.stream(code, kernel="javascript") as reader:
+        for _ in range(2):
+            reader.next_of("tool_call")
+        execution = reader.response.headers["x-execution-id"]
+        gateway.client.post(f"/api/v1/executions/{execution}/interrupt")
+        lines = reader.rest()
+    assert lines.status == "interrupted"
+    assert [line["status"] for line in lines.of("tool_result")] == ["cancelled"] * 2
+    assert deno("await tools.add({a: 1, b: 2})") == "3"
+    code = "await tools.call('add', {a: 1, b: 2}, {signal: AbortSignal.timeout(100)}).catch((error) => error.name)"
+    with client.stream(code, kernel="javascript") as reader:
+        lines = reader.rest()
+    assert lines.one("tool_result")["status"] == "cancelled"
+    assert lines.one("result")["text"] == '"TimeoutError"'
+
+
+@pytest.mark.once
+def test_javascript_and_a_gateway_that_is_killed(start_gateway):
+    gateway = start_gateway("--keep-sandboxes")
+    session = gateway.create_session()
+    client = ToolClient(gateway, session, {"add": lambda a, b: a + b}, [ADD])
+    code = """
+try { await tools.add({a: 1, b: 2}) } catch (error) { await Deno.writeTextFile("said", error.code) }
+try { await tools.add({a: 1, b: 2}) } catch (error) { await Deno.writeTextFile("then", error.code) }
+"""
+    with contextlib.suppress(Exception), client.stream(code, kernel="javascript") as reader:
+        reader.next_of("tool_call")
+        gateway.kill()
+        reader.rest()
+    gateway.start()
+    files = f"/api/v1/sessions/{session}/files"
+    wait_for(lambda: gateway.client.get(f"{files}/then").status_code == 200)
+    assert gateway.client.get(f"{files}/said").text == "lost"
+    assert gateway.client.get(f"{files}/then").text in AFTER_THE_END
+    lines = client.run("await tools.add({a: 1, b: 2})", kernel="javascript")
+    assert lines.one("result")["text"] == "3"
+    gateway.delete_session(session)
 
 
 @pytest.mark.once
