@@ -218,10 +218,20 @@ const own = {
 // What promises and JSON look for in any object.
 const others = new Set(["then", "toJSON", ...Object.getOwnPropertyNames(Object.prototype)]);
 
-// Each other name is that of a tool: which there are is only known when one is called.
+// A tool, or a server of the gateway's, whose tools are its members: which there are is only known when
+// one is called.
+function member(name) {
+  return new Proxy((args, options) => call(name, args, options), {
+    get(target, key) {
+      if (typeof key === "symbol" || key in target || others.has(key)) return target[key];
+      return member(`${name}.${key}`);
+    },
+  });
+}
+
 export const tools = new Proxy(own, {
   get(target, name) {
     if (typeof name === "symbol" || name in target || others.has(name)) return target[name];
-    return (args, options) => call(name, args, options);
+    return member(name);
   },
 });

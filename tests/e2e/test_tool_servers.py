@@ -120,6 +120,14 @@ help(tools.time.get_current_time)
     assert not lines.of("tool_call")
 
 
+def test_from_javascript(ready):
+    code = "const p = await tools.stock.price({item: 'plum', count: 3}); p.cents"
+    lines = ready(code, language="javascript")
+    assert lines.one("result")["text"] == "12", lines
+    [error] = errors_of(ready("await tools.stock.buy({item: 'x'})", language="javascript"))
+    assert 'the MCP server stock offers no tool "buy"' in error
+
+
 def test_errors(ready):
     [error] = errors_of(ready("tools.stock.out_of_stock()"))
     assert error.startswith("ToolError: ") and "out_of_stock" in error
