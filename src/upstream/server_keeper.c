@@ -238,8 +238,11 @@ server_keeper_main(int argc, char **argv)
                                               .argv = argv + 3};
     prctl(PR_SET_NAME, "kg-mcp-server", 0, 0, 0);
     setsid(); // a terminal's signals are not for it
-    if (keeper.spec.has_network && setns(NETWORK_FD, CLONE_NEWNET) < 0)
-        return EXIT_FAILED;
+    if (keeper.spec.has_network) {
+        if (setns(NETWORK_FD, CLONE_NEWNET) < 0)
+            return EXIT_FAILED;
+        close(NETWORK_FD);
+    }
     keeper.own = getpid();
     keeper.signals = open_signals();
     if (keeper.signals < 0 || prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) < 0 ||
