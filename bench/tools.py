@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Calls of tools that code makes and its client answers, beside a warm `1`; and what 10,000 of them cost another
-session. All in one run."""
+"""Calls of tools that code makes, and its client or an MCP server behind the gateway answers, beside a warm `1` and
+the server alone; and what 10,000 of them cost another session. All in one run."""
 
 import argparse
 import http.client
 import json
 import pathlib
 import statistics
+import subprocess
+import sys
+import tempfile
 import threading
 import time
 import urllib.parse
@@ -14,13 +17,17 @@ import urllib.parse
 import report
 from contestants import Kernelgate
 
+sys.path.append(str(pathlib.Path(__file__).parents[1] / "tests/support"))
+from tool_servers import stdio, write_file  # noqa: E402
+
 ROUNDS = 200
 FLOOD = 10_000
 ECHO = [{"name": "echo", "input_schema": {"type": "object", "properties": {"n": {"type": "integer"}}}}]
 WARM, CALL, ALONE, BESIDE = "a warm 1", "a call and its answer", "another session's 1, alone", "beside the calls"
+SERVER, SERVED = "an MCP server's call, asked directly", "the same from code"
 CALLS = """
 import time, tools
-echo, times = tools.echo, []
+echo, times = {echo}, []
 for n in range({n}):
     began = time.perf_counter()
     echo(n=n)
@@ -47,11 +54,11 @@ class Client:
         self.start({"session_id": session, "code": "1"}).read()
         return time.perf_counter() - began
 
-    def call(self, session, n):
+    def call(self, session, n, echo="tools.echo"):
         """Runs code that calls a tool n times; returns the seconds that each call took in the code."""
         answering = self.connect()
         text = ""
-        answer = self.start({"session_id": session, "code": CALLS.format(n=n), "tools": ECHO})
+        answer = self.start({"session_id": session, "code": CALLS.format(n=n, echo=echo), "tools": ECHO})
         path = f"/api/v1/executions/{answer.headers['X-Execution-Id']}/tool_results"
         for line in map(json.loads, answer):
             if line["type"] == "tool_call":
@@ -63,6 +70,24 @@ class Client:
             if line["type"] == "error" or line.get("status") not in (None, "ok"):
                 raise RuntimeError(line)
         return [float(each) for each in text.split()]
+
+
+def ask_directly(n):
+    """Seconds for each call of the server's tool, by its stdin and stdout."""
+    spec = stdio()
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen([spec["command"], *spec["args"]], **pipes) as program:
+
+        def ask(method, **params):
+            began = time.perf_counter()
+            request = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
+            program.stdin.write(json.dumps(request).encode() + b"\n")
+            program.stdin.flush()
+            json.loads(program.stdout.readline())
+            return time.perf_counter() - began
+
+        ask("initialize", protocolVersion="2025-11-25", capabilities={}, clientInfo={"name": "b", "version": "1"})
+        return [ask("tools/call", name="echo", arguments={"n": i}) for i in range(n)]
 
 
 def flood(gateway):
@@ -92,10 +117,14 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--json", type=pathlib.Path)
     arguments = parser.parse_args()
-    with Kernelgate("--max-tool-calls", str(FLOOD)) as gateway:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        Kernelgate("--max-tool-calls", str(FLOOD), "--mcp-servers", write_file(pathlib.Path(folder), program=stdio())) as gateway,
+    ):  # fmt: skip
         client = Client(gateway)
         client.one("bench")
         times = {WARM: [client.one("bench") for _ in range(ROUNDS)], CALL: client.call("bench", ROUNDS)}
+        times[SERVER], times[SERVED] = ask_directly(ROUNDS), client.call("bench", ROUNDS, "tools.program.echo")
         times[ALONE], times[BESIDE], per_s = flood(gateway)
     median = {name: statistics.median(each) * 1000 for name, each in times.items()}
     rows = {
@@ -104,9 +133,11 @@ def main():
     }
     report.print_table("Calls of tools (each ratio is to a warm 1)", rows)
     print(f"10,000 calls, one after the other: {per_s} in a second")
+    added = median[SERVED] - median[SERVER]
     slower = median[BESIDE] / median[ALONE]
     goals = [
         ("a call takes at most 3 ms", f"{median[CALL]:.2f} ms", median[CALL] <= 3),
+        ("an MCP server's takes at most 5 ms more than the server", f"{added:.2f} ms", added <= 5),
         ("another session's median at most doubles", f"{slower:.2f}", slower <= 2),
     ]
     report.finish({"times": rows, "calls_per_s": per_s}, goals, arguments.json)
