@@ -237,6 +237,17 @@ def test_kernels_of_jupyters_api(start_replica):
     assert first.client.get(path).json()["content"] == "a"
     folders = second.client.get("/api/contents").json()["content"]
     assert [folder["name"] for folder in folders] == [kernel]
+    # A branch of it, by each of them.
+    branch = f"{kernel}_try_d1"
+    url = f"/api/v1/sessions/{kernel}/branches"
+    assert second.client.post(url, json={"name": "try-1"}).status_code == 201
+    for gateway in first, second:
+        assert branch in jupyter_wire.list_kernels(gateway)
+        with jupyter_wire.Channels(gateway, branch) as channels:
+            assert jupyter_wire.text(channels.run("print(x)")) == "41\n"
+    notebook = {"path": "b.ipynb", "type": "notebook", "kernel": {"id": branch}}
+    assert second.client.post("/api/sessions", json=notebook).json()["kernel"]["id"] == branch
+    assert second.client.delete(f"/api/kernels/{branch}").status_code == 204
     assert second.client.post(f"/api/kernels/{kernel}/restart").status_code == 200
     assert second.client.delete(f"/api/kernels/{kernel}").status_code == 204
     wait_for(lambda: not jupyter_wire.list_kernels(first))
