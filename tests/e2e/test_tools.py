@@ -374,7 +374,7 @@ for line in "kg-tool t0 --help", "kg-tool t1 --help", "kg-tool t1 --a 1 --class 
 @pytest.mark.once
 def test_a_gateway_that_is_killed(start_gateway):
     """A call that waits fails at once; connections of before are not used again."""
-    gateway = start_gateway("--keep-sandboxes")
+    gateway = start_gateway("--pool-size", "0", "--keep-sandboxes")
     session = gateway.create_session()
     client = ToolClient(gateway, session, {"add": lambda a, b: a + b}, [ADD])
     code = """
@@ -541,7 +541,7 @@ def test_an_interrupt_in_javascript(client, gateway, deno):
 
 @pytest.mark.once
 def test_javascript_and_a_gateway_that_is_killed(start_gateway):
-    gateway = start_gateway("--keep-sandboxes")
+    gateway = start_gateway("--pool-size", "0", "--keep-sandboxes")
     session = gateway.create_session()
     client = ToolClient(gateway, session, {"add": lambda a, b: a + b}, [ADD])
     code = """
