@@ -11,6 +11,9 @@
 const greeting = '{"method":"tools","params":{}}\n';
 const largestLine = 512 * 1024;
 const idleMs = 1000; // after that, the gateway may have ended the connection unnoticed
+const trustedMs = 1; // for so long after the gateway has answered, a connection with calls is used as it is
+const trialMs = 1000; // a connection that does not answer for so long is not used again
+const retiredMs = 10 * 1000; // then it is seen whether its calls can still be answered
 
 export class ToolError extends Error {
   // `code` is tool_error (the tool itself says so), timeout, cancelled, lost, invalid_request, not_found, …
@@ -76,6 +79,13 @@ function errorOf(answer) {
 
 // ---- The connection
 
+const lost = "the gateway has ended or restarted while the call was under way: " +
+  "it is not known whether the tool has run";
+
+// An interrupt ends the whole turn of Deno's event loop: promises whose operations this turn has completed
+// are never settled. So what reads a connection, or writes to it, may be gone without a trace. It is read
+// only while calls wait, by a loop that the first of them starts, and while calls wait it is tried before it
+// is used again.
 class Link {
   static async connect() {
     const name = Deno.env.get("KERNELGATE_SOCKET") ?? "@kernelgate";
@@ -90,21 +100,48 @@ class Link {
   #connection;
   #ids = 0;
   #waiting = new Map(); // by id: {resolve, reject}
-  #usedMs = Date.now();
-  #sent;
+  #usedMs = performance.now();
+  #answeredMs = 0;
+  #trial = null; // {sinceMs, promise}
+  #out = { lines: 0, sent: Promise.resolve() }; // lines that are not sent yet, and the end of that
+  #last = 0; // the id of the last line
+  #reader = 0; // counts them: the newest goes on
+  #decoder = new TextDecoder();
+  #rest = ""; // of what was read: the beginning of a line
   ended = false;
 
   constructor(connection) {
     this.#connection = connection;
-    this.#sent = this.#write(new TextEncoder().encode(greeting));
-    this.#read();
+    this.#send(0, new TextEncoder().encode(greeting));
   }
 
-  // Lets the end of a connection be noticed that no call has used for a while.
-  async settle() {
-    if (this.#waiting.size === 0 && Date.now() - this.#usedMs > idleMs) {
-      await new Promise((resolve) => setTimeout(resolve));
+  isTrusted() {
+    const [sinceMs, limitMs] = this.#isIdle() ? [this.#usedMs, idleMs] : [this.#answeredMs, trustedMs];
+    return !this.ended && performance.now() - sinceMs < limitMs;
+  }
+
+  #isIdle() {
+    return this.#waiting.size === 0 && this.#out.lines === 0;
+  }
+
+  // Whether it answers. Calls side by side share a trial.
+  answers() {
+    if (!this.#trial || performance.now() - this.#trial.sinceMs > trialMs) {
+      const promise = this.ask({ method: "list", server: "" }).then(() => true, () => false);
+      this.#trial = { sinceMs: performance.now(), promise };
+      promise.then(() => this.#trial = null);
     }
+    return within(this.#trial.promise);
+  }
+
+  // Nothing more is asked here; calls that wait are answered where that is still possible.
+  retire() {
+    if (this.#waiting.size === 0) this.#end(new ToolError(lost, "lost"));
+    if (this.ended) return;
+    setTimeout(async () => {
+      if (await this.answers()) this.retire();
+      else this.#end(new ToolError(lost, "lost"));
+    }, retiredMs);
   }
 
   ask(request, signal) {
@@ -114,17 +151,23 @@ class Link {
     const leave = () => {
       if (!this.#waiting.delete(id)) return;
       answer.reject(signal.reason);
-      this.#send(toLine({ id, method: "cancel" }));
+      this.#send(0, toLine({ id, method: "cancel" }));
     };
+    const isFirst = this.#waiting.size === 0;
+    this.#usedMs = performance.now();
+    if (this.#isIdle()) this.#answeredMs = this.#usedMs; // nothing can be wrong with it
     this.#waiting.set(id, answer);
-    this.#usedMs = Date.now();
-    this.#send(line);
+    this.#send(id, line);
+    if (isFirst) this.#read();
     signal?.addEventListener("abort", leave, { once: true });
     return answer.promise.finally(() => signal?.removeEventListener("abort", leave));
   }
 
-  #send(line) {
-    this.#sent = this.#sent.then(() => this.#write(line));
+  #send(id, line) {
+    const out = this.#out;
+    this.#last = id;
+    out.lines++;
+    out.sent = out.sent.then(() => this.#write(line)).then(() => out.lines--);
   }
 
   async #write(bytes) {
@@ -135,30 +178,32 @@ class Link {
     }
   }
 
+  // There may be one before, which waits for bytes still: it takes those, and leaves.
   async #read() {
-    const decoder = new TextDecoder();
+    const reader = ++this.#reader;
     const bytes = new Uint8Array(1 << 17);
-    let rest = "";
     try {
       for (let n; (n = await this.#connection.read(bytes)) !== null; ) {
-        const lines = (rest + decoder.decode(bytes.subarray(0, n), { stream: true })).split("\n");
-        rest = lines.pop();
+        const text = this.#decoder.decode(bytes.subarray(0, n), { stream: true });
+        const lines = (this.#rest + text).split("\n");
+        this.#rest = lines.pop();
         lines.forEach((line) => this.#take(JSON.parse(line)));
+        if (reader !== this.#reader || this.#waiting.size === 0) return;
       }
     } catch {
       // It has ended.
     }
-    const why = "the gateway has ended or restarted while the call was under way: " +
-      "it is not known whether the tool has run";
-    this.#end(new ToolError(why, "lost"));
+    this.#end(new ToolError(lost, "lost"));
   }
 
   #take(answer) {
-    this.#usedMs = Date.now();
+    this.#usedMs = this.#answeredMs = performance.now();
     if (!("id" in answer)) {
       this.#end(errorOf(answer)); // about the connection
       return;
     }
+    // Then it has been sent, and all before it, whether or not that was noticed.
+    if (answer.id === this.#last) this.#out = { lines: 0, sent: Promise.resolve() };
     const call = this.#waiting.get(answer.id);
     this.#waiting.delete(answer.id);
     if (!call) return;
@@ -176,15 +221,41 @@ class Link {
   }
 }
 
-let link = null; // or a promise of one
+// What the promise gives; undefined: nothing in time.
+async function within(promise) {
+  let timer;
+  const late = new Promise((resolve) => timer = setTimeout(resolve, trialMs));
+  try {
+    return await Promise.race([promise, late]);
+  } finally {
+    clearTimeout(timer);
+  }
+}
+
+let link = null;
+let connecting = null; // a promise of the next one
+
+async function connected() {
+  for (;;) {
+    const known = link;
+    if (known?.isTrusted()) return known;
+    if (known && !known.ended && await known.answers()) return known;
+    if (link !== known) continue; // another call has found a better one
+    known?.retire();
+    link = null;
+    const promise = connecting ??= Link.connect();
+    try {
+      const made = await within(promise);
+      if (made && !made.ended) return link = made;
+    } finally {
+      if (connecting === promise) connecting = null;
+    }
+  }
+}
 
 async function ask(request, signal) {
   signal?.throwIfAborted();
-  const before = link;
-  const known = await before?.catch(() => null);
-  await known?.settle();
-  if (link === before && (!known || known.ended)) link = Link.connect();
-  return (await link).ask(request, signal);
+  return (await connected()).ask(request, signal);
 }
 
 // ---- What code sees
