@@ -311,6 +311,9 @@ serve_faces(struct gateway *gateway, struct kg_error *err)
         .disk_mb = config->disk_mb,
         .pids = config->pids,
         .cpus = config->cpus,
+        .tool_call_timeout_s = config->tool_call_timeout_s,
+        .max_tool_calls = config->max_tool_calls,
+        .max_tool_result_bytes = config->max_tool_result_bytes,
         .provisioner = provisioner_name(core->provisioner),
         .started_ms = clock_mono_ms(),
     };

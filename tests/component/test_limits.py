@@ -87,6 +87,7 @@ def test_a_client_learns_its_limits(start_gateway, tmp_path):
     gateway = start_gateway(
         *("--api-keys-file", str(keys), "--max-sessions", "5", "--disk-mb", "32"),
         *("--max-upload-bytes", "1000", "--max-execution-time", "7", "--max-savepoints", "3"),
+        *("--tool-call-timeout", "9"),
         key="key-of-alice",
     )
     stranger = gateway.client.get("/api/v1/limits", headers={"Authorization": "Bearer wrong"})
@@ -98,6 +99,7 @@ def test_a_client_learns_its_limits(start_gateway, tmp_path):
         **{"max_upload_bytes": 1000, "max_code_bytes": 1 << 20, "max_output_bytes": 10 << 20},
         **{"max_execution_time": 7, "max_timeout": 3600, "idle_timeout": 1800},
         **{"max_session_lifetime": 0, "max_savepoints": 3, "max_requests_per_second": 0},
+        **{"tool_call_timeout": 9, "max_tool_calls": 1000, "max_tool_result": 1 << 20},
     }
     gateway.create_session()
     keys.write_text("alice:key-of-alice\nbob:key-of-bob\n")  # now they share

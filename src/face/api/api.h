@@ -29,6 +29,9 @@ struct api_context {
     int64_t max_sessions;             // of all owners
     int64_t memory_mb, disk_mb, pids; // of a sandbox
     double cpus;                      // the same
+    int64_t tool_call_timeout_s;
+    int64_t max_tool_calls;        // of an execution
+    int64_t max_tool_result_bytes; // that become a value
     const char *provisioner;
     int64_t started_ms; // clock_mono_ms()
     // Streams of commands that go on without their clients (command_stream.c); {0} at first.

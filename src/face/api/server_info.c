@@ -52,6 +52,9 @@ describe_limits(const struct api_context *context, const struct sessions_limits 
         {"idle_timeout", of->idle_timeout_s},
         {"max_session_lifetime", of->max_lifetime_s},
         {"max_savepoints", of->max_savepoints},
+        {"tool_call_timeout", context->tool_call_timeout_s},
+        {"max_tool_calls", context->max_tool_calls},
+        {"max_tool_result", context->max_tool_result_bytes},
     };
     json_t *limits = json_pack("{s:f, s:f}", "cpus", context->cpus, "max_requests_per_second",
                                requests_per_second);
