@@ -232,6 +232,26 @@ total
     assert answers[-1]["texts"] == ["after 3\n", "3"]
 
 
+PRINTS_WHILE_A_CALL_WAITS = """
+import threading, time, tools
+got = []
+thread = threading.Thread(target=lambda: got.append(tools.add(a=1, b=2)))
+thread.start()
+for n in range(2000):
+    print(n, flush=True)
+    time.sleep(0.01)
+    if got:
+        break
+print("got", *got)
+"""
+
+
+def test_code_that_keeps_printing_while_a_call_waits(client):
+    answers = client.run_sync(PRINTS_WHILE_A_CALL_WAITS)
+    assert [answer["status"] for answer in answers] == ["tool_calls", "ok"]
+    assert answers[0]["texts"][0].startswith("0\n") and answers[1]["texts"][-1].endswith("got 3\n")
+
+
 def test_many_threads(client):
     """More than there may be connections: some wait for others."""
     code = """
@@ -537,6 +557,37 @@ def test_an_interrupt_in_javascript(client, gateway, deno):
         lines = reader.rest()
     assert lines.one("tool_result")["status"] == "cancelled"
     assert lines.one("result")["text"] == '"TimeoutError"'
+
+
+# An interrupt ends a whole turn of Deno's event loop: what the turn has read or written is done, and nobody learns
+# of it. Here the operation of that name does so when it is told to.
+LOSES = """
+const connect = Deno.connect;
+Deno.connect = async (options) => {
+  const connection = await connect(options);
+  const { read, write } = connection;
+  const losing = (name, operation) => async (bytes) => {
+    const n = await operation.call(connection, bytes);
+    return globalThis.lost === name ? await new Promise(() => {}) : n;
+  };
+  connection.read = losing("read", read);
+  connection.write = losing("write", write);
+  return connection;
+};
+"""
+
+
+@pytest.mark.parametrize("operation", ["read", "write"])
+def test_an_interrupt_loses_what_was_under_way(client, deno, operation):
+    deno(LOSES)
+    assert deno("await tools.add({a: 1, b: 2})") == "3"
+    waits = "new Promise((resolve) => setTimeout(() => resolve('lost'), 1000))"
+    code = (
+        f"globalThis.lost = '{operation}'; await Promise.race([tools.add({{a: 1, b: 2}}), {waits}])"
+    )
+    assert deno(code) == {"read": '"lost"', "write": "3"}[operation]
+    assert deno("globalThis.lost = null; await tools.add({a: 2, b: 2})", timeout=10) == "4"
+    assert deno("(await Promise.all([1, 2].map((n) => tools.add({a: n, b: 1})))).length") == "2"
 
 
 @pytest.mark.once

@@ -52,7 +52,7 @@ def test_a_program_by_every_client(gateway, own_gateway, sdk, transport):
         results = play(client, CODE, [ORDERS], {"orders": orders}, session_id=session)
         states = [result.structured["status"] for result in results]
         assert states == ["tool_calls", "tool_calls", "ok"]
-        assert "looking" in results[0].text and "orders({\"customer\":\"Ada\"})" in results[0].text
+        assert "looking" in results[0].text and 'orders({"customer":"Ada"})' in results[0].text
         assert "continue_execution" in results[0].text
         assert "looking" not in results[1].text  # each result has what is new
         assert "{'Ada': 4, 'Bob': 4}" in results[-1].text
@@ -64,6 +64,26 @@ def client(gateway, session):
     with WireClient(gateway) as client:
         client.session = session
         yield client
+
+
+PRINTS_WHILE_A_CALL_WAITS = """
+import threading, time, tools
+got = []
+thread = threading.Thread(target=lambda: got.append(tools.orders(customer="Ada")))
+thread.start()
+for n in range(2000):
+    print(n, flush=True)
+    time.sleep(0.01)
+    if got:
+        break
+print("got", *got)
+"""
+
+
+def test_code_that_keeps_printing_while_a_call_waits(client):
+    results = play(client, PRINTS_WHILE_A_CALL_WAITS, [ORDERS], {"orders": orders})
+    assert [result.structured["status"] for result in results] == ["tool_calls", "ok"]
+    assert results[1].text.count("got [{'customer': 'Ada'") == 1
 
 
 def test_errors_and_wrong_answers(client):
@@ -122,7 +142,10 @@ def test_two_tools_are_joined_and_drawn_in_one_call(client):
         given.append(len(json.dumps(rows)))
         return rows
 
-    tools = [{"name": "shops", "description": "All shops"}, {"name": "sales", "description": "All sales"}]
+    tools = [
+        {"name": "shops", "description": "All shops"},
+        {"name": "sales", "description": "All sales"},
+    ]
     functions = {"shops": lambda: give(SHOPS), "sales": lambda: give(SALES)}
     results = play(client, JOIN, tools, functions, session_id=client.session)
     last = results[-1]
@@ -134,4 +157,6 @@ def test_two_tools_are_joined_and_drawn_in_one_call(client):
     # Some four characters are a token. The model reads its own code, and the last result.
     not_read, read = sum(given) // 4, (len(JOIN) + len(last.text)) // 4
     assert not_read > 100_000 > 500 > read
-    print(f"{not_read} tokens of results did not pass through the model, which read and wrote {read}")
+    print(
+        f"{not_read} tokens of results did not pass through the model, which read and wrote {read}"
+    )

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // POST execute_sync, and POST executions/{id}/tool_results that waits: the lines of an execution as
-// one answer, when it has ended, or when its calls of tools wait and it prints nothing more. Lines
-// beyond the size limit are dropped and counted, as for a slow reader. Lines are held in the log
-// until the answer is written, which happens on a worker if it is large.
+// one answer, when it has ended, or when its calls of tools wait and it has printed nothing for
+// QUIET_MS, or goes on printing for LATE_MS. Lines beyond the size limit are dropped and counted,
+// as for a slow reader. Lines are held in the log until the answer is written, which happens on a
+// worker if it is large.
 
 #include <string.h>
 
 #include "api_priv.h"
 #include "metrics.h"
 
-enum { LARGE_ANSWER = 64 << 10, QUIET_MS = 50 };
+enum { LARGE_ANSWER = 64 << 10, QUIET_MS = 50, LATE_MS = 1000 };
 
 // A line of the log, or (`held` NULL) a copy.
 struct gathered_line {
@@ -35,6 +36,7 @@ struct gathering {
     struct subscription *subscription;
     struct execution *execution; // the subscription's
     struct loop_timer *quiet;    // since the last line; runs while calls may wait
+    struct loop_timer *late;     // the same, since a line that came before
     json_t *calls;               // that wait; NULL: the last line is `done`
     struct gathered_line *lines;
     size_t n_lines;
@@ -51,6 +53,7 @@ gathering_free(void *arg)
 {
     struct gathering *gathering = arg;
     loop_timer_free(gathering->quiet);
+    loop_timer_free(gathering->late);
     json_decref(gathering->calls);
     for (size_t i = 0; i < gathering->n_lines; i++) {
         struct gathered_line *line = &gathering->lines[i];
@@ -227,15 +230,15 @@ gathering_finish(struct gathering *gathering)
     gathering_reply(gathering);
 }
 
-// Nothing has come for a while.
+// Answers if calls wait.
 static void
-gathering_on_quiet(void *arg)
+gathering_on_pause(void *arg)
 {
     struct gathering *gathering = arg;
     json_auto_t *calls = execution_waiting_calls(gathering->execution);
     size_t i;
     json_t *call;
-    if (json_array_size(calls) == 0)
+    if (json_array_size(calls) == 0 || gathering->work || gathering->calls)
         return;
     json_array_foreach(calls, i, call)
         json_object_del(call, "seq");
@@ -243,6 +246,14 @@ gathering_on_quiet(void *arg)
                                  execution_id(gathering->execution), "session_id",
                                  execution_session_id(gathering->execution), "tool_calls", calls);
     gathering_finish(gathering);
+}
+
+static void
+gathering_watch_calls(struct gathering *gathering)
+{
+    loop_timer_start(gathering->quiet, QUIET_MS);
+    if (!loop_timer_active(gathering->late))
+        loop_timer_start(gathering->late, LATE_MS);
 }
 
 static void
@@ -263,7 +274,7 @@ gathering_on_lines(void *arg)
     if (subscription_finished(gathering->subscription))
         gathering_finish(gathering);
     else if (execution_tools(gathering->execution))
-        loop_timer_start(gathering->quiet, QUIET_MS);
+        gathering_watch_calls(gathering);
 }
 
 // If there is no answer yet, the client has left.
@@ -287,7 +298,8 @@ execution_gather_start(struct http_request *request, struct api_context *context
     int64_t after = execution_gathered_seq(execution);
     gathering->request = request;
     gathering->execution = execution;
-    gathering->quiet = loop_timer_new(context->loop, gathering_on_quiet, gathering);
+    gathering->quiet = loop_timer_new(context->loop, gathering_on_pause, gathering);
+    gathering->late = loop_timer_new(context->loop, gathering_on_pause, gathering);
     gathering->loop = context->loop;
     gathering->max_bytes = context->face->max_output_bytes;
     gathering->subscription = execution_subscribe(execution, after, gathering_on_lines, gathering);

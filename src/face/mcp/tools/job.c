@@ -67,6 +67,7 @@ job_free(struct job *job)
     json_decref(job->list.waiting);
     loop_timer_free(job->run.more_lines);
     loop_timer_free(job->run.quiet);
+    loop_timer_free(job->run.late);
     loop_timer_free(job->deadline);
     loop_timer_free(job->progress.timer);
     free(job);

@@ -76,6 +76,7 @@ struct job {
         struct tool_list *tools;               // that the code may call; or NULL
         bool with_tools;                       // it was asked for with a list of them
         struct loop_timer *quiet;              // since the last line; then calls may wait
+        struct loop_timer *late;               // the same, since a line that came before
         json_t *calls;                         // that wait: the execution has not ended
         job_fn on_done;                        // also for a command
     } run;

@@ -7,6 +7,7 @@
 enum {
     TURN_BYTES = 256 << 10, // of small lines, per iteration of the loop
     QUIET_MS = 50,
+    LATE_MS = 1000, // code that goes on printing is not waited for any longer
 };
 
 // A large line of the log, not copied. A worker reads it, and has the job's outcome meanwhile. Then
@@ -123,6 +124,16 @@ take_lines(struct job *job)
 }
 
 static void
+watch_calls(struct job *job)
+{
+    if (!job->run.quiet)
+        return;
+    loop_timer_start(job->run.quiet, QUIET_MS);
+    if (!loop_timer_active(job->run.late))
+        loop_timer_start(job->run.late, LATE_MS);
+}
+
+static void
 job_on_lines(void *arg)
 {
     struct job *job = arg;
@@ -130,12 +141,12 @@ job_on_lines(void *arg)
         return;
     take_lines(job);
     if (job->work || !subscription_finished(job->run.subscription)) {
-        if (job->run.quiet)
-            loop_timer_start(job->run.quiet, QUIET_MS);
+        watch_calls(job);
         return;
     }
     loop_timer_stop(job->run.more_lines);
     loop_timer_free(KG_STEAL(job->run.quiet));
+    loop_timer_free(KG_STEAL(job->run.late));
     subscription_free(KG_STEAL(job->run.subscription));
     if (json_is_true(json_object_get(job->outcome.done, "kernel_restarted")))
         mcp_call_log(job->call, MCP_LOG_WARNING, JOB_LOGGER,
@@ -143,12 +154,11 @@ job_on_lines(void *arg)
     job->run.on_done(job);
 }
 
-// Nothing has come for a while: if the code waits for tools, the answer says so.
+// If the code waits for tools, the answer says so.
 static void
-job_on_quiet(void *arg)
+answer_with_calls(struct job *job)
 {
-    struct job *job = arg;
-    if (job->work || loop_timer_active(job->run.more_lines))
+    if (job->work)
         return; // job_on_lines() follows
     json_auto_t *calls = execution_waiting_calls(job->run.execution);
     size_t i;
@@ -157,10 +167,28 @@ job_on_quiet(void *arg)
         return;
     json_array_foreach(calls, i, call)
         json_object_del(call, "seq");
+    loop_timer_stop(job->run.more_lines);
+    loop_timer_stop(job->run.quiet);
+    loop_timer_stop(job->run.late);
     job->run.calls = KG_STEAL(calls);
     execution_set_gathered_seq(job->run.execution, subscription_seq(job->run.subscription));
     subscription_free(KG_STEAL(job->run.subscription));
     job->run.on_done(job);
+}
+
+// Nothing has come for a while.
+static void
+job_on_quiet(void *arg)
+{
+    struct job *job = arg;
+    if (!loop_timer_active(job->run.more_lines))
+        answer_with_calls(job);
+}
+
+static void
+job_on_late(void *arg)
+{
+    answer_with_calls(arg);
 }
 
 void
@@ -170,7 +198,8 @@ job_read_lines(struct job *job)
     job->outcome.release = subscription_release;
     if (execution_tools(job->run.execution)) {
         job->run.quiet = loop_timer_new(job->tools->settings.loop, job_on_quiet, job);
-        loop_timer_start(job->run.quiet, QUIET_MS);
+        job->run.late = loop_timer_new(job->tools->settings.loop, job_on_late, job);
+        watch_calls(job);
     }
     job->run.subscription = execution_subscribe(job->run.execution, after, job_on_lines, job);
     if (!job->run.more_lines)
