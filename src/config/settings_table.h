@@ -141,7 +141,7 @@ SETTING(INTEGER, max_execution_time_s, "max-execution-time", .unit = "s", .fallb
         .help = "timeout of an execution whose request has none")
 SETTING(INTEGER, max_timeout_s, "max-timeout", .unit = "s", .fallback = "3600", .min = 1,
         .max = 86400, .commands = SERVE,
-        .help = "the longest timeout that a request may ask for")
+        .help = "the longest timeout that a request may ask for, and the longest time in all for which an execution's limit rests while it waits for tools")
 SETTING(INTEGER, kernel_start_timeout_s, "kernel-start-timeout", .unit = "s", .fallback = "60",
         .min = 1, .max = 600, .commands = SERVE,
         .help = "how long a kernel may take to become ready")

@@ -143,6 +143,7 @@ execution_new(struct executions *executions, const struct execution_request *req
     execution->session_ends = request->session_ends;
     execution->tool_call_timeout_ms = executions->settings.tool_call_timeout_ms;
     execution->max_tool_calls = executions->settings.max_tool_calls;
+    execution->max_rest_ms = executions->settings.max_timeout_ms;
     size_t max_message = executions->settings.max_message_bytes;
     output_log_init(&execution->log, executions->live_logs, executions->settings.max_log_bytes,
                     max_message ? max_message : SIZE_MAX);

@@ -56,6 +56,7 @@ struct execution {
     int64_t gathered_seq;          // execution_gathered_seq()
     int64_t tool_call_timeout_ms;
     int64_t max_tool_calls;
+    int64_t max_rest_ms; // of its time limit, while it waits for tools, in all
     // The code waits for tools from now on, or not any more: its time limit rests. Gets
     // on_interrupt_arg; may be NULL.
     void (*on_tools_wait)(struct execution *execution, bool waits, void *arg);

@@ -471,6 +471,7 @@ run_begin(struct kernel_runner *runner, struct execution *execution)
     execution->started_us = clock_mono_us();
     execution_set_state(execution, EXECUTION_RUNNING);
     run->ends_ms = clock_mono_ms() + execution->timeout_ms;
+    run->rest_left_ms = execution->max_rest_ms;
     loop_timer_start(run->timeout, execution->timeout_ms);
     send_step(runner);
 }
@@ -571,7 +572,7 @@ queue_end(struct kernel_runner *runner, const char *evalue)
         finish_queued(runner, queued, CELL_DIED, evalue);
 }
 
-// The time limit rests while the code waits for a tool.
+// The time limit rests while the code waits for a tool, for max_rest_ms in all.
 static void
 runner_on_execution_waits(struct execution *execution, bool waits, void *arg)
 {
@@ -581,11 +582,15 @@ runner_on_execution_waits(struct execution *execution, bool waits, void *arg)
     if (run->execution != execution || execution->state != EXECUTION_RUNNING)
         return;
     if (waits) {
-        run->waits_since_ms = now_ms;
-        loop_timer_stop(run->timeout);
+        run->rests_since_ms = now_ms;
+        loop_timer_start(run->timeout, run->ends_ms + run->rest_left_ms - now_ms);
         return;
     }
-    run->ends_ms += now_ms - run->waits_since_ms;
+    int64_t rested_ms = now_ms - run->rests_since_ms;
+    if (rested_ms > run->rest_left_ms)
+        rested_ms = run->rest_left_ms;
+    run->rest_left_ms -= rested_ms;
+    run->ends_ms += rested_ms;
     loop_timer_start(run->timeout, run->ends_ms > now_ms ? run->ends_ms - now_ms : 0);
 }
 

@@ -66,7 +66,8 @@ struct run {
     int n_aborted;
     struct loop_timer *timeout;
     int64_t ends_ms;           // when it fires; while the code waits for tools, it would have
-    int64_t waits_since_ms;    // of that
+    int64_t rests_since_ms;    // of that
+    int64_t rest_left_ms;      // for which the code may still wait without using up its time
     struct loop_timer *settle; // from idle without a reply, or from a reply that says exit
     char probe_id[JUPYTER_MSG_ID_SIZE]; // process_probe(); empty: not asked yet
     struct loop_timer *again;           // until the interrupt is repeated

@@ -644,6 +644,17 @@ def test_execute_sync_that_is_never_answered(strict):
     assert '"code":"timeout"' in lines[-3]["text"]
 
 
+def test_the_time_limit_rests_no_longer_than_max_timeout(start_gateway):
+    gateway = start_gateway("--max-timeout", "2")
+    session = gateway.create_session()
+    gateway.client.put(f"/api/v1/sessions/{session}/files/call.py", content=CALL.encode())
+    client = ToolClient(gateway, session, {}, [ECHO])
+    with client.stream(cell("sh /usr/bin/python3 call.py echo"), timeout=1) as reader:
+        lines = reader.rest()
+    assert lines.status == "timeout" and lines[-1]["duration_ms"] >= 3000
+    assert lines.one("tool_result")["status"] == "cancelled"
+
+
 # ---- execute_sync ---------------------------------------------------------------------------
 
 
