@@ -13,6 +13,7 @@ def console(start_gateway, tab):
     gateway = start_gateway(
         *("--max-sessions", "2", "--disk-mb", "32", "--max-upload-bytes", "2000"),
         *("--max-execution-time", "7", "--max-timeout", "400", "--idle-timeout", "600"),
+        *("--tool-call-timeout", "45", "--max-tool-calls", "25", "--max-tool-result", "3072"),
     )
     gateway.create_session(session_id="one")
     return tab(gateway)
@@ -29,6 +30,12 @@ def test_limits_are_shown_where_they_apply(console):
     for text in ("Disk per sandbox32 MiBdisk-mb", "Uploaded file2 KiBmax-upload-bytes"):
         expect(limits).to_contain_text(text)
     expect(limits).to_contain_text("Longest time limit6 minmax-timeout")
+    for text in (
+        "Time limit of a tool call45 stool-call-timeout",
+        "Tool calls per execution25max-tool-calls",
+        "Tool result as a value3 KiBmax-tool-result",
+    ):
+        expect(limits).to_contain_text(text)
     assert console.findings() == []
 
     page.get_by_role("link", name="one").click()
@@ -51,6 +58,24 @@ def test_a_file_that_is_too_large_is_not_sent(console):
     expect(page.get_by_role("alert")).to_have_text(said)
     expect(page.get_by_role("button", name="fits.txt", exact=True)).to_be_visible()
     assert not any("large.txt" in url for url in console.requests())
+
+
+def test_an_older_replica_has_no_limits_of_tools(console):
+    """The others are shown as they are."""
+    page = console.page
+
+    def answer(route):
+        answered = route.fetch()
+        of = answered.json()
+        for name in ("tool_call_timeout", "max_tool_calls", "max_tool_result"):
+            of["limits"].pop(name, None)
+        route.fulfill(response=answered, json=of)
+
+    page.route("**/api/v1/limits", answer)
+    console.enter()
+    limits = page.get_by_role("region", name="Limits")
+    expect(limits).to_contain_text("Longest time limit6 minmax-timeout")
+    assert "ool " not in limits.inner_text()
 
 
 def test_an_older_gateway_names_no_limits(console):

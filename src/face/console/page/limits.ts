@@ -23,6 +23,10 @@ export interface Limits {
         max_session_lifetime: number;
         max_savepoints: number;
         max_requests_per_second: number;
+        // These are missing with an older replica.
+        tool_call_timeout?: number;
+        max_tool_calls?: number;
+        max_tool_result?: number;
     };
     set_by: Partial<Record<LimitName, string>>;
 }

@@ -48,6 +48,12 @@ export function AllLimits() {
                 {limits.max_session_lifetime > 0 &&
                     row("Longest lifetime", "max_session_lifetime", seconds(limits.max_session_lifetime))}
                 {row("Savepoints per sandbox", "max_savepoints", limits.max_savepoints || "none")}
+                {limits.tool_call_timeout !== undefined &&
+                    row("Time limit of a tool call", "tool_call_timeout", seconds(limits.tool_call_timeout))}
+                {limits.max_tool_calls !== undefined &&
+                    row("Tool calls per execution", "max_tool_calls", limits.max_tool_calls)}
+                {limits.max_tool_result !== undefined &&
+                    row("Tool result as a value", "max_tool_result", bytes(limits.max_tool_result))}
                 {limits.max_requests_per_second > 0 &&
                     row("Requests per second", "max_requests_per_second", limits.max_requests_per_second)}
             </dl>
