@@ -311,6 +311,22 @@ def test_a_branch_from_before_a_cell(console, savepoints):
     assert value(console, "x") == "2" and savepoints.branches() == {}
 
 
+def test_memory_of_branches_and_savepoints(console, savepoints):
+    """Beside the name of each branch, and of each savepoint that a branch can begin with."""
+    page = console.page
+    run_all(console, "x = 1")
+    make_branch(console, "grows")
+    run_all(console, "y = bytearray(b'x' * (100 << 20))")
+    wait_for(lambda: savepoints.memory()["grows"] > 100)
+    expect(tab_of(console, "grows").locator(".memory")).to_have_text(re.compile(r"^1\d\d MiB$"))
+    expect(tab_of(console, "main").locator(".memory")).to_have_count(0)
+    assert console.findings() == []
+    tab_of(console, "main").click()
+    page.get_by_role("button", name="New branch").click()
+    options = page.get_by_role("dialog").get_by_label("Variables").locator("option")
+    expect(options.filter(has_text=re.compile(r"^before cell 1, [\d.]+ [KM]iB$"))).to_have_count(1)
+
+
 def test_undo_in_a_branch(console):
     run_all(console, "x = 1")
     make_branch(console, "b")

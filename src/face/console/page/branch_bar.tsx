@@ -160,7 +160,7 @@ export function BranchBar({ notebook, onNew, onLeft, onError }: BarProps) {
         <div class="branches">
             <div ref={tabs} class="tabs" role="tablist" aria-label="Branches" onKeyDown={onKeyDown}>
                 {names.map((name) => {
-                    const state = branches.find(name)?.state ?? "ready";
+                    const { state = "ready", memory_bytes: memory } = branches.find(name) ?? {};
                     return (
                         <button
                             key={name}
@@ -173,6 +173,11 @@ export function BranchBar({ notebook, onNew, onLeft, onError }: BarProps) {
                         >
                             {name || MAIN}
                             {state !== "ready" && <span class={`state ${state}`}>{state}</span>}
+                            {memory != null && (
+                                <span class="memory" title="Memory that this branch shares with no other">
+                                    {bytes(memory)}
+                                </span>
+                            )}
                         </button>
                     );
                 })}

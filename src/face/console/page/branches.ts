@@ -20,6 +20,7 @@ export interface Branch {
     kernel: string; // its kernelspec
     state: string;
     execution_count: number;
+    memory_bytes?: number | null; // that it shares with no other process; missing until it is listed
     replaced?: { at: string; reason: string };
 }
 
