@@ -21,7 +21,7 @@ export function setKey(key: string) {
     else sessionStorage.removeItem(KEY);
 }
 
-/** Who one is. The credential is the key, or a cookie, which this page cannot read. */
+/** The logged-in user. The credential is the key, or a cookie, which this page cannot read. */
 export interface Login {
     user: string;
     administrator: boolean;
@@ -87,7 +87,7 @@ export async function send(where: string, options: Options = {}): Promise<Respon
     }
     if (response.ok) return response;
     const problem = await response.json().catch(() => ({}));
-    // Another tab may have logged in as somebody else, whose token this is not.
+    // Another tab may have logged in as another user, who has another token.
     if (response.status === 401 || problem.code === "csrf_token_required") onRefused();
     throw new ApiError(
         response.status,

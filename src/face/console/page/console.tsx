@@ -32,7 +32,7 @@ const NEW = "new"; // the cell that is not yet one
 const TIME_LIMITS = [300, 3600]; // seconds
 const POLL_MS = 5000;
 
-/** Where one is: on a cell, or in its text. */
+/** Where the focus is: on a cell, or in its text. */
 interface Place {
     id: string;
     edits: boolean;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the first view needs is asked for at once with who may see it.
+// Requests for what the first view shows, sent at the same time as the one that checks the login.
 
 import { ask } from "./api";
 

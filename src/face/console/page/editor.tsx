@@ -71,7 +71,7 @@ function languageExtension(name: string): Extension {
     return [known ?? [], name === "python" ? indentUnit.of("    ") : []];
 }
 
-/** How a cell is run: and the next one is gone to, and one stays, or one is inserted below. */
+/** What has the focus after a cell was run: the next cell, the same one, or a new one below. */
 export type RunKind = "next" | "stay" | "insert";
 
 interface Props {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Notebooks as files: nbformat 4.5. A file that is opened is not trusted: whatever is not as the format
-// says is left out, and its outputs are shown as any output is.
+// Notebooks as files: nbformat 4.5. A file that is opened is not trusted: what does not follow the format
+// is left out, and its outputs are shown as any output is.
 
 import { type Cell, type CellType, makeCell, makeId, makeOutcome, type Outcome } from "./cell";
 import { Execution, type Output } from "./execution";

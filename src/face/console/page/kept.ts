@@ -43,7 +43,7 @@ const storageName = (sessionId: string) => `kernelgate.notebook.${sessionId}`;
 
 const userHere = () => getLogin()?.user ?? "";
 
-/** What was kept for who is here. */
+/** What was kept for the logged-in user; null if that is nothing, or another user's. */
 export function restore(sessionId: string): Kept | null {
     try {
         const kept = JSON.parse(sessionStorage.getItem(storageName(sessionId)) ?? "null");

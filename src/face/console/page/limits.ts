@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The limits that the gateway has for whoever is here, and what sets them.
+// The limits of the owner, which is the logged-in user or the key's, and what sets each of them.
 
 import { usePolled } from "./polling";
 
@@ -7,7 +7,7 @@ const POLL_MS = 15_000;
 const MIB = 1 << 20;
 
 export interface Limits {
-    sessions: number; // that there are
+    sessions: number; // that the owner has now
     limits: {
         max_sessions: number;
         memory_mb: number;
@@ -31,7 +31,6 @@ export interface Limits {
     set_by: Partial<Record<LimitName, string>>;
 }
 
-/** Null while they are not known, and with an older gateway. */
 export type LimitName = keyof Limits["limits"];
 
 /** Null while they are not known, and with an older gateway. */

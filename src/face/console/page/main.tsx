@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The page: who is here, where they are, and the view of it.
+// The page: the logged-in user, the part of the page that is open, and its view.
 
 import { type FunctionComponent, render } from "preact";
 import { useEffect, useLayoutEffect, useState } from "preact/hooks";
@@ -30,7 +30,7 @@ type Access = "unknown" | "refused" | "granted" | "unreachable";
 const isStatus = (error: unknown, status: number) =>
     error instanceof ApiError && error.status === status;
 
-/** Learns who one is; without accounts, whether one may enter. Asks both at once. */
+/** Asks who is logged in and, without accounts, whether the key is accepted: both at the same time. */
 async function enter() {
     setLogin(null);
     forgetEarly();
@@ -68,7 +68,7 @@ function useAccess() {
     return { access, again: () => setAttempt(attempt + 1), leave: () => set("refused") };
 }
 
-/** Whether one has an account with keys; null: not known yet. A key of the settings has none. */
+/** Whether the user has an account with keys; null: not known yet. A key of the settings has none. */
 function useHasKeys(access: Access): boolean | null {
     const [has, setHas] = useState<boolean | null>(null);
     useEffect(() => {
@@ -132,7 +132,7 @@ const Brand = () => (
     </a>
 );
 
-/** The bar of those who are not in. index.html has it, too. */
+/** The bar before somebody has logged in. index.html has it, too. */
 const PlainBar = () => (
     <header class="bar">
         <Brand />

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What whoever is here uses, and may use.
+// What the owner (the logged-in user, or the key's) uses, and may use.
 
 import type { ComponentChildren } from "preact";
 
