@@ -2,6 +2,7 @@
 """MCP servers behind the gateway: what they offer to whom, what they answer, and what those that hang, lie, die
 or say too much do to others. tests/e2e/test_tool_servers.py has real servers and kernels."""
 
+import concurrent.futures
 import json
 import os
 import pathlib
@@ -187,17 +188,37 @@ def test_a_call_that_is_not_answered(caller, server):
     assert caller.call("quick.echo", value=1) == 1
 
 
-def test_a_call_that_nobody_wants_any_more(caller, server):
-    caller.script("""
+def test_a_call_that_nobody_wants_any_more(gateway, session, caller, server):
+    """The code that has cancelled it goes on: it is not its end that cancels the call."""
+    script = """
 import asyncio
+async def until(name):
+    while not os.path.exists(name):
+        await asyncio.sleep(0.01)
 async def main():
     call = asyncio.ensure_future(tools.aio.web.hang())
-    await asyncio.sleep(0.3)
+    await until("cancel")
     call.cancel()
-    await asyncio.sleep(0.3)
+    await until("go")
 asyncio.run(main())
-""")
-    assert wait_for(lambda: [each.cancelled for each in server.sessions.values() if each.cancelled])
+"""
+    of = lambda kind: {
+        (name, call) for name, each in [*server.sessions.items()] for call in getattr(each, kind)
+    }
+    before = of("hanging")
+    url = f"/api/v1/sessions/{session}/files/cancel"
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        running = pool.submit(caller.script, script)
+        try:
+            [call] = wait_for(lambda: of("hanging") - before)
+            assert call not in of("cancelled")
+            gateway.client.put(url, content=b"").raise_for_status()
+            wait_for(lambda: call in of("cancelled"))
+            assert not running.done()
+        finally:
+            gateway.client.put(url, content=b"")
+            gateway.release(session)
+        running.result()
 
 
 def test_a_program_that_dies(caller):
@@ -255,7 +276,9 @@ def test_ways_to_answer(caller, server, mode):
 @pytest.mark.parametrize("status", [404, 400])
 def test_a_session_that_the_server_has_forgotten(caller, server, status):
     server.unknown = status
-    wait_for(lambda: time.monotonic() - server.initialized > 0.5)  # a session that is new is not replaced
+    wait_for(
+        lambda: time.monotonic() - server.initialized > 0.5
+    )  # a session that is new is not replaced
     before = server.methods().count("initialize")
     server.forget()
     assert caller.call("web.echo", value=1) == 1
@@ -329,16 +352,18 @@ if os.fork() == 0:
     os.setsid()
     for fd in (0, 1, 2):
         os.close(fd)
-    time.sleep(1.5)
-    with open("left", "w") as file:
+    while not os.path.exists("go"):
+        time.sleep(0.01)
+    with open("said", "w") as file:
         json.dump(failed("web.echo", value=1), file)
+    os.rename("said", "left")
     os._exit(0)
 """
     caller.script(script)
-    time.sleep(2)
-    code, message = wait_for(
-        lambda: caller.script("print(open('left').read() if os.path.exists('left') else 'null')")
-    )
+    gateway.release(session)  # the command has been answered: nothing runs
+    url = f"/api/v1/sessions/{session}/files/left"
+    wait_for(lambda: gateway.client.get(url).status_code == 200)
+    code, message = gateway.client.get(url).json()
     assert code == "invalid_request" and "while a cell or a command of the session runs" in message
 
 

@@ -57,6 +57,7 @@ class Server:
         self.more = []
         self.answers = []
         self.cancelled = []
+        self.hanging = []  # ids of calls that are never answered
 
     def handle(self, message):
         """The answer, None, or a text as it is."""
@@ -131,6 +132,7 @@ class Server:
         if name == "sleep":
             time.sleep(arguments["seconds"])
         if name == "hang":
+            self.hanging.append(answer["id"])
             time.sleep(3600)
         if name == "large":
             return answer | {"result": {"content": [text("x" * arguments["size"])]}}

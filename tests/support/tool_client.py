@@ -3,10 +3,13 @@
 agent's socket itself."""
 
 import concurrent.futures
+import contextlib
 import ctypes
 import json
 import os
+import re
 import socket
+import threading
 
 
 class ToolClient:
@@ -135,3 +138,43 @@ class Caller:
     def close(self):
         self.file.close()
         self.link.close()
+
+
+def outcomes(gateway):
+    """kernelgate_tool_calls_total by its outcome."""
+    row = r'^kernelgate_tool_calls_total\{outcome="(\w+)"\} (\d+)'
+    return {name: int(n) for name, n in re.findall(row, gateway.client.get("/metrics").text, re.M)}
+
+
+FLOOD = b'{"id":1,"method":"call","name":"none","arguments":{}}\n' * 100
+
+
+@contextlib.contextmanager
+def flooding(code):
+    """A connection of code's that calls a tool that is not there as fast as it can, and reads the answers."""
+    stop = threading.Event()
+    code.link.settimeout(0.2)  # so that it sees the end
+
+    def call():
+        data = FLOOD
+        while not stop.is_set():
+            with contextlib.suppress(TimeoutError):
+                data = data[code.link.send(data) :] or FLOOD
+
+    def read():
+        with contextlib.suppress(OSError):
+            while True:
+                with contextlib.suppress(TimeoutError):
+                    if not code.link.recv(1 << 16):
+                        break
+
+    threads = [threading.Thread(target=each, daemon=True) for each in (call, read)]
+    for thread in threads:
+        thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        threads[0].join()
+        code.link.shutdown(socket.SHUT_RDWR)
+        threads[1].join()
