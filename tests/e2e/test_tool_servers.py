@@ -10,7 +10,6 @@ import socket
 import subprocess
 import sys
 import tempfile
-import time
 
 import leftovers
 import pytest
@@ -32,13 +31,14 @@ class RealServer:
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}/mcp"
         self.process = None
+        self.log = tempfile.TemporaryFile("w+")
 
     def start(self):
         program = PROJECT / "tests/support/real_mcp_server.py"
         self.process = subprocess.Popen(
             [sys.executable, str(program), str(self.port)],
             stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
+            stdout=self.log,
             stderr=subprocess.DEVNULL,
         )
         wait_for(self.is_listening)
@@ -47,6 +47,10 @@ class RealServer:
     def is_listening(self):
         with socket.socket() as probe:
             return probe.connect_ex(("127.0.0.1", self.port)) == 0
+
+    def waits_begun(self):
+        """How many calls of the tool `wait` have come."""
+        return os.pread(self.log.fileno(), 1 << 20, 0).count(b"waiting\n")
 
     def stop(self):
         self.process.kill()
@@ -163,11 +167,12 @@ def test_waiting_does_not_use_up_the_time_limit(ready):
     assert lines.status == "ok" and "waited" in lines.one("result")["text"]
 
 
-def test_an_interrupt(gateway, session, ready):
+def test_an_interrupt(gateway, server, session, ready):
     code = "import tools\nprint('on', flush=True)\ntools.stock.wait(seconds=60)"
+    begun = server.waits_begun()
     with gateway.stream(code, session_id=session) as reader:
         reader.next_of("stdout")
-        time.sleep(0.3)
+        wait_for(lambda: server.waits_begun() == begun + 1)
         execution = reader.response.headers["x-execution-id"]
         gateway.client.post(f"/api/v1/executions/{execution}/interrupt")
         lines = reader.rest()
@@ -265,8 +270,13 @@ def test_a_server_that_is_started_again(start_gateway, tmp_path):
         assert "ToolError: the MCP server stock is down: it cannot be reached" in error
         assert run("'price' in dir(tools.stock)").one("result")["text"] == "True"
         server.start()
-        time.sleep(1)
-        wait_for(lambda: run(call).status == "ok", timeout=10, interval=0.5)
+        # By itself: calls would open the connection.
+        wait_for(
+            lambda: (
+                'kernelgate_mcp_server_up{server="stock"} 1' in gateway.client.get("/metrics").text
+            )
+        )
+        assert run(call).status == "ok"
         server.stop()
         server.start()
         assert run(call).status == "ok"  # its session is gone, which nobody notices

@@ -39,6 +39,7 @@ async def wait(seconds: float) -> str:
     """Takes a while"""
     import anyio
 
+    print("waiting", flush=True)
     await anyio.sleep(seconds)
     return "waited"
 
