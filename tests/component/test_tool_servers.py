@@ -214,6 +214,10 @@ asyncio.run(main())
             assert call not in of("cancelled")
             gateway.client.put(url, content=b"").raise_for_status()
             wait_for(lambda: call in of("cancelled"))
+            # Not by its time, which ends it, too.
+            row = 'kernelgate_mcp_server_calls_total{server="web",tool="hang",outcome="%s"}'
+            metrics = gateway.client.get("/metrics").text
+            assert row % "cancelled" in metrics and row % "timeout" not in metrics
             assert not running.done()
         finally:
             gateway.client.put(url, content=b"")
