@@ -174,7 +174,7 @@ class Link {
     try {
       for (let at = 0; at < bytes.length; ) at += await this.#connection.write(bytes.subarray(at));
     } catch {
-      // Whoever reads learns why, or that it has ended.
+      // #read() finds out that the connection has ended.
     }
   }
 

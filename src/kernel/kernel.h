@@ -135,7 +135,7 @@ KG_MUST_CHECK struct tool_call *execution_begin_call(struct execution *execution
 void tool_call_end(struct tool_call *call, const char *status, size_t bytes);
 // The code does not want it any more. `fn` is not called. NULL is fine.
 void tool_call_cancel(struct tool_call *call);
-// Whether so many wait that its code should make no more for now.
+// Whether as many calls wait as an execution may have waiting: a further one is refused.
 bool execution_is_full_of_calls(const struct execution *execution);
 // Those that wait: [{"seq" (of the line), "call_id", "name", "arguments"}], a new reference.
 json_t *execution_waiting_calls(const struct execution *execution);

@@ -74,8 +74,8 @@ call_leave(struct tool_call *call)
         execution->on_tools_wait(execution, false, execution->on_interrupt_arg);
 }
 
-// How it has ended. A reader of the line may end the execution: whoever has called knows already
-// that the call is over.
+// Appends the line that says how the call has ended. A reader of the line may end the execution, so
+// the call has left the list and its caller has been answered before.
 static void
 call_report(struct execution *execution, const struct tool_call *call, const char *status,
             size_t bytes)

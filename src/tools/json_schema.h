@@ -4,8 +4,8 @@
 //
 // Checked are type, enum, const; the bounds of numbers, strings, arrays and objects; properties,
 // required, additionalProperties, items, prefixItems, uniqueItems; allOf, anyOf, oneOf, not; $ref
-// within the schema. Everything else, such as pattern and format, is not: whoever the value is for
-// checks it once more.
+// within the schema. Nothing else is, such as pattern and format: the client or server that gets the
+// value has to check those.
 #pragma once
 
 #include <jansson.h>

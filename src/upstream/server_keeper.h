@@ -9,7 +9,7 @@
 
 #include "base.h"
 
-// The first argument, which is no command for people.
+// The first argument. The list of commands in --help does not have it.
 #define SERVER_KEEPER_COMMAND "keep-mcp-server"
 
 // The arguments after that. Descriptor 0 is the connection; 3 the network namespace for the
