@@ -148,7 +148,7 @@ CLUSTER = tests(
     "e2e",
     "kubernetes deployment cluster_faults replicas replica_races replica_takeover replica_tools execute"
     " sessions commands files terminals packages pool recovery failures isolation egress mcp_cluster"
-    " e2b_replicas savepoints savepoints_descriptors savepoints_failures savepoints_files savepoints_jupyter",
+    " e2b_replicas savepoints savepoints_descriptors savepoints_failures savepoints_files savepoints_jupyter tools",
 )
 UNDER_VALGRIND = (
     "accounts agent api auth base config docker door egress http kubernetes loop mcp_tools metrics"
@@ -176,7 +176,7 @@ PARTS = (
     ),
     Part(
         "docker", "what the Docker Engine does differently, on an engine of its own",
-        Pytest(tests("e2e", "docker inodes isolation recovery savepoints savepoints_descriptors savepoints_failures savepoints_files savepoints_jupyter terminals"), engine(KERNELGATE_PROVISIONER="docker")),
+        Pytest(tests("e2e", "docker inodes isolation recovery savepoints savepoints_descriptors savepoints_failures savepoints_files savepoints_jupyter terminals tools"), engine(KERNELGATE_PROVISIONER="docker")),
         f"{BASE}; {NODE}; install_docker; as_root {VENV} tests/support/dockerd.py",
         DOCKER, ("docker.io", "docker-cli"), by_default=True,
     ),
