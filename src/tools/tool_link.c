@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads a line at a time, and sends what the code reads. While one is paused, the code waits in its
-// own write.
+// Reads a line at a time, for TURN_US of the loop's time in a turn, and sends what the code reads.
+// While a link is paused, the code waits in its own write.
 
 #include "tool_link.h"
 
@@ -16,6 +16,7 @@ enum {
     READ_BYTES = 64 << 10,
     KERNEL_NAME_MAX = 64,
     FIRST_LINE_MS = 10 * 1000,
+    TURN_US = 2000,
     SMALL_BYTES = 4 << 10,    // of an answer: an error is one
     SMALL_ONES_MAX = 1 << 20, // bytes beyond TOOL_LINK_UNREAD_MAX: then the code is sent away
 };
@@ -35,6 +36,7 @@ struct tool_link {
     char kernel[KERNEL_NAME_MAX + 1];
     bool has_kernel; // the first line has come
     bool paused;
+    bool has_more; // lines for the next turn: nothing is read until then
     bool ended;
 };
 
@@ -57,8 +59,8 @@ static void
 link_watch(struct tool_link *link)
 {
     if (!link->ended)
-        loop_fd_set(link->watch,
-                    (link->paused ? 0 : LOOP_READ) | (link->out.len > 0 ? LOOP_WRITE : 0));
+        loop_fd_set(link->watch, (link->paused || link->has_more ? 0 : LOOP_READ) |
+                                     (link->out.len > 0 ? LOOP_WRITE : 0));
 }
 
 // ---- Answers --------------------------------------------------------------------------------
@@ -260,7 +262,7 @@ link_check_rest(struct tool_link *link)
 {
     struct kg_error err = {0};
     link_count(link);
-    if (link->ended || link->paused || link->in.len == 0)
+    if (link->ended || link->paused || link->has_more || link->in.len == 0)
         return;
     if (link->in.len > TOOL_LINE_MAX)
         (void)kg_error_set(&err, KG_INVALID, 0, "a call has at most %d KiB of JSON",
@@ -275,13 +277,26 @@ link_check_rest(struct tool_link *link)
         link_end(link);
 }
 
-// Takes the lines that have come. The link is still there afterwards.
+// Leaves the rest for the next turn of the loop, so that others have theirs.
+static void
+link_set_more(struct tool_link *link, bool has_more)
+{
+    if (has_more)
+        loop_timer_start(link->turn, 0);
+    if (link->has_more == has_more)
+        return;
+    link->has_more = has_more;
+    link_watch(link);
+}
+
+// Takes lines that have come. The link is still there afterwards.
 static void
 link_take_lines(struct tool_link *link)
 {
     int64_t began_us = clock_mono_us();
+    bool has_time = true;
     size_t taken = 0;
-    while (!link->paused && !link->ended && link->in.len > taken) {
+    while (!link->paused && !link->ended && has_time && link->in.len > taken) {
         const char *at = link->in.data + taken;
         size_t from = link->searched > taken ? link->searched : taken;
         const char *end = memchr(link->in.data + from, '\n', link->in.len - from);
@@ -291,7 +306,9 @@ link_take_lines(struct tool_link *link)
         }
         taken += (size_t)(end - at) + 1;
         link_take_line(link, at, (size_t)(end - at));
+        has_time = clock_mono_us() - began_us < TURN_US;
     }
+    link_set_more(link, !has_time && !link->paused && !link->ended && link->in.len > taken);
     buf_consume(&link->in, taken);
     link->searched -= link->searched > taken ? taken : link->searched;
     if (link->in.len == 0)
@@ -321,7 +338,7 @@ link_on_ready(int fd, int events, void *arg)
     (void)fd;
     if (events & LOOP_WRITE)
         link_flush(link);
-    if ((events & LOOP_READ) && !link->ended && !link->paused)
+    if ((events & LOOP_READ) && !link->ended && !link->paused && !link->has_more)
         link_read(link);
 }
 

@@ -181,6 +181,7 @@ fixture_setup(void **state)
                                                          .max_live_bytes = 1 << 30,
                                                          .max_replay_bytes = 1 << 20,
                                                          .max_waiting_bytes = 96 << 10,
+                                                         .max_timeout_ms = 3600 * 1000,
                                                          .tool_call_timeout_ms = TOOL_CALL_MS,
                                                          .max_tool_calls = TOOL_CALLS_MAX}),
         .start_timeout_ms = DEADLINE_MS,

@@ -60,6 +60,7 @@ setup(void **state, int64_t pool_size, int64_t n_bare, bool evict_idle)
             f->loop, &(const struct executions_settings){.max_log_bytes = 1 << 20,
                                                          .max_live_bytes = 1 << 30,
                                                          .max_replay_bytes = 1 << 20,
+                                                         .max_timeout_ms = 3600 * 1000,
                                                          .tool_call_timeout_ms = 60 * 1000,
                                                          .max_tool_calls = 5000}),
         .start_timeout_ms = DEADLINE_MS,

@@ -26,6 +26,7 @@ struct fixture {
     int n_work;
     bool refuses; // each request
     bool pauses;  // after each request
+    int takes_ms; // each request
 };
 
 static void
@@ -45,6 +46,7 @@ on_request(struct tool_link *link, int64_t id, const char *name, const json_t *a
     }
     if (f->pauses)
         tool_link_pause(link, true);
+    virtual_clock_move(f->takes_ms);
 }
 
 static void
@@ -377,6 +379,27 @@ test_pause_is_bounded(void **state)
     assert_true(f->budget.held < 1 << 20);
 }
 
+// Others have their turns of the loop between requests that take long.
+static void
+test_a_turn(void **state)
+{
+    struct fixture *f = *state;
+    KG_AUTO_BUF lines = {0};
+    KG_AUTO_BUF journal = {0};
+    for (int i = 0; i < 10; i++) {
+        buf_printf(&lines, "{\"id\":%d,\"method\":\"list\"}\n", i);
+        buf_printf(&journal, "list %d - -\n", i);
+    }
+    buf_append(&lines, "", 1);
+    buf_append(&journal, "", 1);
+    say(f, "{\"kernel\":null}\n");
+    f->n_work = 0;
+    f->takes_ms = 1;
+    say(f, lines.data);
+    expect(f, journal.data);
+    assert_int_equal(f->n_work, 5);
+}
+
 // ---- Answers --------------------------------------------------------------------------------
 
 static size_t
@@ -473,6 +496,7 @@ test_tool_link(void)
         cmocka_unit_test_setup_teardown(test_endless_line, setup, teardown),
         cmocka_unit_test_setup_teardown(test_pause, setup, teardown),
         cmocka_unit_test_setup_teardown(test_pause_is_bounded, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_a_turn, setup, teardown),
         cmocka_unit_test_setup_teardown(test_unread_answers, setup, teardown),
         cmocka_unit_test_setup_teardown(test_no_memory, setup, teardown),
         cmocka_unit_test_setup_teardown(test_the_end_meanwhile, setup, teardown),
