@@ -6,12 +6,11 @@
 
 #include "session_tools.h"
 
-#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "session_files.h"
 #include "session_requests.h"
+#include "session_tool_request_priv.h"
 #include "sessions_priv.h"
 #include "tool_link.h"
 #include "tool_list.h"
@@ -30,172 +29,13 @@ enum {
     OUTPUT_TICK_MS = 1,
     OUTPUT_MS = 100, // how long a call waits for the output before it
     BYTES_OF_ALL = 128 << 20,
-    FILE_NAME_MAX = 40, // of a tool, in a file's
 };
 
-#define RESULTS_FOLDER "tool-results"
-
-struct tool_caller {
-    LIST_ENTRY(tool_caller) entry;
-    struct session *session;
-    struct tool_link *link;
-    LIST_HEAD(, tool_request) requests;
-};
-
-struct tool_request {
-    LIST_ENTRY(tool_request) entry;
-    struct tool_caller *caller;
-    int64_t id;
-    char *name; // of the tool
-    TAILQ_ENTRY(tool_request) queued;
-    int64_t came_ms;
-    char *arguments;                   // JSON text, while it is queued
-    struct tool_call *call;            // while it waits; NULL: also if no execution makes it
-    struct upstream_call *server_call; // the same, of a server's tool
-    bool is_server_call;
-    char *text;              // its result, while it is written to a file
-    struct budget_hold hold; // the bytes of `arguments` or `text`
-    char *path;
-    struct session_file_op *op;
-};
-
-// ---- Life -----------------------------------------------------------------------------------
-
-static void
-tool_request_leave_queue(struct tool_request *request)
-{
-    struct session *session = request->caller->session;
-    TAILQ_REMOVE(&session->tools_queued, request, queued);
-    session->n_tools_queued--;
-    budget_hold_set(&request->hold, 0);
-    free(KG_STEAL(request->arguments));
-}
-
-static void
-tool_request_free(struct tool_request *request)
-{
-    LIST_REMOVE(request, entry);
-    if (request->arguments)
-        tool_request_leave_queue(request);
-    tool_call_cancel(KG_STEAL(request->call));
-    upstream_call_cancel(request->server_call);
-    request->caller->session->n_server_calls -= request->is_server_call;
-    if (request->op)
-        session_file_op_cancel(request->op);
-    budget_hold_end(&request->hold);
-    free(request->text);
-    free(request->path);
-    free(request->name);
-    free(request);
-}
-
-// Without its link.
-static void
-tool_caller_free(struct tool_caller *caller)
-{
-    for (struct tool_request *request; (request = LIST_FIRST(&caller->requests));)
-        tool_request_free(request);
-    LIST_REMOVE(caller, entry);
-    caller->session->n_tool_callers--;
-    free(caller);
-}
-
-// Takes `answer`.
-static void
-tool_request_answer(struct tool_request *request, json_t *answer)
-{
-    struct tool_link *link = request->caller->link;
-    int64_t id = request->id;
-    tool_request_free(request);
-    tool_link_answer(link, id, answer);
-}
-
-static void
-tool_request_refuse(struct tool_request *request, const struct kg_error *err)
-{
-    struct tool_link *link = request->caller->link;
-    int64_t id = request->id;
-    tool_request_free(request);
-    tool_link_refuse(link, id, err);
-}
-
-// ---- Results --------------------------------------------------------------------------------
-
-static void
-on_result_written(const struct session_file *file, bool created, const struct kg_error *err,
-                  void *arg)
-{
-    struct tool_request *request = arg;
-    (void)file;
-    (void)created;
-    request->op = NULL;
-    if (err) {
-        struct kg_error why;
-        (void)kg_error_set(&why, err->code, 0,
-                           "the result of %.60s is too large for a value, and could not be written "
-                           "to a file: %s",
-                           request->name, err->message);
-        tool_request_refuse(request, &why);
-        return;
-    }
-    KG_AUTO_FREE char *path = kg_asprintf("/mnt/data/%s", request->path);
-    tool_request_answer(request, json_pack("{s:s}", "file", path));
-}
-
-// A result that is too large for a value becomes a file.
-static void
-write_result(struct tool_request *request, const struct tool_result *result)
-{
-    struct kg_error err = {0};
-    char name[FILE_NAME_MAX + 1];
-    char random[9] = "";
-    snprintf(name, sizeof name, "%s", request->name);
-    for (char *c = name; *c; c++) {
-        if (!strchr("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-", *c))
-            *c = '_';
-    }
-    id_random(random, sizeof random - 1);
-    request->path = kg_asprintf(RESULTS_FOLDER "/%s-%s.json", name, random);
-    if (!budget_hold_has_room(&request->hold, result->len)) {
-        kg_error_set(&err, KG_SESSION_BUSY, 0, "results of tools take too much memory already");
-        on_result_written(NULL, false, &err, request);
-        return;
-    }
-    budget_hold_set(&request->hold, result->len);
-    request->text = kg_strndup(result->json, result->len);
-    const struct session_file_source source = {.data = request->text, .len = result->len};
-    request->op = session_file_put(request->caller->session, request->path, &source, false,
-                                   on_result_written, request, &err);
-    if (!request->op)
-        on_result_written(NULL, false, &err, request);
-}
-
-static void
-on_result(const struct tool_result *result, void *arg)
-{
-    struct tool_request *request = arg;
-    struct session *session = request->caller->session;
-    struct tool_link *link = request->caller->link;
-    int64_t id = request->id;
-    request->call = NULL;
-    if (session->n_tools_queued > 0)
-        loop_timer_start(session->tools_pace, 0); // there is room for another one
-    if (!result->json) {
-        tool_request_answer(request,
-                            json_pack("{s:s, s:s}", "error", result->error, "code", result->code));
-    } else if (result->len > session->sessions->settings.max_tool_result_bytes) {
-        write_result(request, result);
-    } else {
-        tool_request_free(request);
-        tool_link_give(link, id, result->json, result->len);
-    }
-}
-
-// ---- Calls ----------------------------------------------------------------------------------
+// ---- Whose tools code may call --------------------------------------------------------------
 
 // The kernel whose execution's tools the code may call; NULL: none has any.
 static const struct kernel *
-find_kernel(const struct tool_caller *caller)
+caller_kernel(const struct tool_caller *caller)
 {
     const struct session *session = caller->session;
     const char *name = tool_link_kernel(caller->link);
@@ -216,83 +56,10 @@ find_kernel(const struct tool_caller *caller)
 }
 
 static struct execution *
-find_execution(const struct tool_caller *caller)
+caller_execution(const struct tool_caller *caller)
 {
-    const struct kernel *kernel = find_kernel(caller);
+    const struct kernel *kernel = caller_kernel(caller);
     return kernel ? kernel_execution(kernel) : NULL;
-}
-
-// ---- Tools of MCP servers -------------------------------------------------------------------
-
-static void
-on_server_result(const struct upstream_result *result, void *arg)
-{
-    struct tool_request *request = arg;
-    struct tool_call *call = KG_STEAL(request->call);
-    KG_AUTO_FREE char *made = result->value && !result->text
-                                  ? json_dumps(result->value, JSON_COMPACT | JSON_ENCODE_ANY)
-                                  : NULL;
-    const char *text = result->text ? result->text : made;
-    const struct tool_result same = {.json = result->value ? text : NULL,
-                                     .len = result->value ? strlen(text) : 0,
-                                     .error = result->error,
-                                     .code = result->code};
-    request->server_call = NULL;
-    if (call)
-        tool_call_end(call, result->status, result->error ? strlen(result->error) : same.len);
-    on_result(&same, request);
-}
-
-// The execution that has made the call has ended before.
-static void
-on_server_call_stopped(const struct tool_result *result, void *arg)
-{
-    struct tool_request *request = arg;
-    request->call = NULL;
-    upstream_call_cancel(KG_STEAL(request->server_call));
-    tool_request_answer(request,
-                        json_pack("{s:s, s:s}", "error", result->error, "code", result->code));
-}
-
-// The execution of the kernel from which the process descends, whether or not it has tools.
-static struct execution *
-find_running(const struct session *session, const char *name)
-{
-    for (size_t i = 0; *name && i < session->n_kernels; i++) {
-        const struct kernel *kernel = session->kernels[i]->kernel;
-        if (strcmp(name, kernel_name(kernel)) == 0)
-            return kernel_execution(kernel);
-    }
-    return NULL;
-}
-
-static int
-call_server(struct tool_request *request, const json_t *arguments, struct kg_error *err)
-{
-    struct session *session = request->caller->session;
-    struct execution *execution = find_running(session, tool_link_kernel(request->caller->link));
-    const struct upstream_call_spec spec = {
-        .owner = session->owner,
-        .session = session,
-        .session_id = session->id,
-        .name = request->name,
-        .arguments = arguments,
-    };
-    if (!session_is_attended(session))
-        return kg_error_set(err, KG_INVALID, 0,
-                            "tools are called while a cell or a command of the session runs, and "
-                            "none does");
-    request->server_call = upstream_call_start(session->sessions->settings.upstreams, &spec,
-                                               on_server_result, request, err);
-    if (!request->server_call)
-        return -1;
-    request->is_server_call = true;
-    session->n_server_calls++;
-    KG_AUTO_FREE char *server = kg_strndup(request->name, strcspn(request->name, "."));
-    if (execution)
-        request->call = execution_begin_call(execution, server, request->name,
-                                             on_server_call_stopped, request, err);
-    return execution && !request->call ? -1 : 0;
 }
 
 // Whether it is one of a server: a tool of the client's of that name comes first.
@@ -310,7 +77,7 @@ static bool
 waits_for_room(const struct tool_request *request)
 {
     const struct session *session = request->caller->session;
-    const struct execution *execution = find_execution(request->caller);
+    const struct execution *execution = caller_execution(request->caller);
     if (is_servers(session, execution, request->name))
         return session->n_server_calls >= SERVER_CALLS_MAX;
     return execution && execution_is_full_of_calls(execution);
@@ -321,7 +88,7 @@ waits_for_room(const struct tool_request *request)
 static bool
 waits_for_output(const struct tool_request *request)
 {
-    const struct kernel *kernel = find_kernel(request->caller);
+    const struct kernel *kernel = caller_kernel(request->caller);
     return kernel && *tool_link_kernel(request->caller->link) &&
            clock_mono_ms() < request->came_ms + OUTPUT_MS && kernel_has_unread_output(kernel);
 }
@@ -343,14 +110,14 @@ waits_behind(const struct tool_request *request)
 static void
 tool_request_start(struct tool_request *request, const json_t *arguments)
 {
-    struct execution *execution = find_execution(request->caller);
+    struct execution *execution = caller_execution(request->caller);
     struct kg_error err = {0};
     bool started = false;
     if (is_servers(request->caller->session, execution, request->name))
-        started = call_server(request, arguments, &err) == 0;
+        started = tool_request_call_server(request, arguments, &err) == 0;
     else if (execution)
-        request->call =
-            execution_call_tool(execution, request->name, arguments, on_result, request, &err);
+        request->call = execution_call_tool(execution, request->name, arguments,
+                                            tool_request_on_result, request, &err);
     else
         kg_error_set(&err, KG_NOT_FOUND, 0,
                      "there is no tool \"%.60s\": no code that has tools runs now", request->name);
@@ -402,7 +169,7 @@ start_queued(struct session *session)
 // ---- The pace -------------------------------------------------------------------------------
 
 static void
-refill(struct session *session)
+refill_calls(struct session *session)
 {
     int64_t now_ms = clock_mono_ms();
     session->tool_calls_left += (double)(now_ms - session->tool_calls_ms) * CALLS_PER_S / 1000;
@@ -412,7 +179,7 @@ refill(struct session *session)
 }
 
 static void
-pace(struct tool_caller *caller)
+caller_pace(struct tool_caller *caller)
 {
     struct session *session = caller->session;
     bool waits = session->tool_calls_left < 1 || session->n_tools_queued >= QUEUED_MAX;
@@ -428,9 +195,9 @@ session_on_tools_pace(void *arg)
     struct tool_caller *caller;
     if (start_queued(session))
         loop_timer_start(session->tools_pace, OUTPUT_TICK_MS);
-    refill(session);
+    refill_calls(session);
     LIST_FOREACH(caller, &session->tool_callers, entry)
-        pace(caller);
+        caller_pace(caller);
 }
 
 static void
@@ -438,9 +205,9 @@ caller_on_work(struct tool_link *link, int64_t us, void *arg)
 {
     struct tool_caller *caller = arg;
     (void)link;
-    refill(caller->session);
+    refill_calls(caller->session);
     caller->session->tool_calls_left -= (double)us * CALLS_PER_MS / 1000;
-    pace(caller);
+    caller_pace(caller);
 }
 
 // ---- Requests -------------------------------------------------------------------------------
@@ -452,9 +219,9 @@ caller_on_list(struct tool_link *link, int64_t id, const char *server, void *arg
     struct tool_caller *caller = arg;
     struct session *session = caller->session;
     const struct upstreams *upstreams = session->sessions->settings.upstreams;
-    const struct execution *execution = find_execution(caller);
+    const struct execution *execution = caller_execution(caller);
     json_t *tools = json_array();
-    refill(session);
+    refill_calls(session);
     session->tool_calls_left -= 1;
     if (execution && (!server || !*server))
         json_array_extend(tools,
@@ -466,7 +233,7 @@ caller_on_list(struct tool_link *link, int64_t id, const char *server, void *arg
     }
     json_t *servers = upstreams ? upstreams_list_servers(upstreams, session->owner) : json_array();
     tool_link_answer(link, id, json_pack("{s:o, s:o}", "tools", tools, "servers", servers));
-    pace(caller);
+    caller_pace(caller);
 }
 
 static void
@@ -476,14 +243,8 @@ caller_on_call(struct tool_link *link, int64_t id, const char *name, const json_
     struct tool_caller *caller = arg;
     struct session *session = caller->session;
     (void)link;
-    struct tool_request *request = KG_NEW(struct tool_request);
-    request->caller = caller;
-    request->id = id;
-    request->name = kg_strdup(name);
-    request->came_ms = clock_mono_ms();
-    budget_hold_start(&request->hold, &session->sessions->tool_bytes, session->owner);
-    LIST_INSERT_HEAD(&caller->requests, request, entry);
-    refill(session);
+    struct tool_request *request = tool_request_new(caller, id, name);
+    refill_calls(session);
     session->tool_calls_left -= 1;
     bool for_output = waits_for_output(request);
     if (for_output)
@@ -492,7 +253,7 @@ caller_on_call(struct tool_link *link, int64_t id, const char *name, const json_
         tool_request_queue(request, arguments);
     else
         tool_request_start(request, arguments);
-    pace(caller);
+    caller_pace(caller);
 }
 
 static void
@@ -507,6 +268,17 @@ caller_on_cancel(struct tool_link *link, int64_t id, void *arg)
     }
     if (request)
         tool_request_free(request);
+}
+
+// Without its link.
+static void
+tool_caller_free(struct tool_caller *caller)
+{
+    for (struct tool_request *request; (request = LIST_FIRST(&caller->requests));)
+        tool_request_free(request);
+    LIST_REMOVE(caller, entry);
+    caller->session->n_tool_callers--;
+    free(caller);
 }
 
 static void
