@@ -190,22 +190,26 @@ finish_level(struct mirror *mirror)
 static int
 push_level(struct mirror *mirror, int from, int to, struct kg_error *err)
 {
-    struct level level = {.from = from, .to = to};
+    struct level *level = &mirror->levels[mirror->n_levels];
 
-    bool fits = mirror->n_levels < MIRROR_LEVELS_MAX;
-    if (fits && fstat(from, &level.st) == 0)
-        level.entries = list_folder(mirror->copies ? from : to);
-    if (level.entries) {
-        mirror->levels[mirror->n_levels++] = level;
+    if (mirror->n_levels == MIRROR_LEVELS_MAX) {
+        close(from);
+        close(to);
+        return kg_error_set(err, KG_INVALID, 0, "more than %d folders are in each other",
+                            MIRROR_LEVELS_MAX);
+    }
+    *level = (struct level){.from = from, .to = to};
+    if (fstat(from, &level->st) == 0)
+        level->entries = list_folder(mirror->copies ? from : to);
+    if (level->entries) {
+        mirror->n_levels++;
         return 0;
     }
     int failure = errno;
     close(from);
     close(to);
     errno = failure;
-    return fits ? mirror_failed("list", "a folder", err)
-                : kg_error_set(err, KG_INVALID, 0, "more than %d folders are in each other",
-                               MIRROR_LEVELS_MAX);
+    return mirror_failed("list", "a folder", err);
 }
 
 // Goes into a folder that is in both. `to` is made usable for its owner meanwhile.

@@ -22,11 +22,11 @@ glob_check(const char *pattern, struct kg_error *err)
 static bool
 matches_set(const char **pattern, char c)
 {
-    const char *at = *pattern, *end = strchr(at + 1 + (*at == '!' || *at == '^'), ']');
-    if (!*at || !end)
+    bool negated = **pattern == '!' || **pattern == '^', found = false;
+    const char *at = *pattern + negated;
+    const char *end = *at ? strchr(at + 1, ']') : NULL; // a first `]` is in the set
+    if (!end)
         return c == '[';
-    bool negated = *at == '!' || *at == '^', found = false;
-    at += negated;
     for (; at < end; at++) {
         if (at[1] == '-' && at + 2 < end) {
             found |= (unsigned char)at[0] <= (unsigned char)c &&
