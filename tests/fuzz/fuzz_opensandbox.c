@@ -84,6 +84,7 @@ check_line(const char *text, size_t len)
     const json_t *count = json_object_get(line, "execution_count");
     // The gateway has made the line itself, as one text.
     if (!json_is_object(line) || memchr(text, '\n', len) || memchr(text, '\r', len) ||
+        memchr(text, '\0', len) || // which jansson overlooks behind a number
         (data && !json_is_object(data)) || (count && !json_is_integer(count)))
         return;
     code_events_append(&events, text, len);
